@@ -1,0 +1,370 @@
+"""One delivery of a run: calls the handler, records its steps, reports what became of it. On the worker's loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import inspect
+import math
+import time
+import typing
+from collections.abc import Callable
+from concurrent.futures import Executor
+from enum import Enum, auto
+from typing import Any, Final
+
+from redflow_sdk import converter
+from redflow_sdk._failures import canceled_failure, failure_of
+from redflow_sdk._link import Link
+from redflow_sdk._messages import (
+    Answer,
+    Assignment,
+    Canceled,
+    Completed,
+    Failed,
+    Item,
+    Release,
+    ReleaseReason,
+    StepReport,
+    StepSnapshot,
+    Stop,
+    StopReason,
+    Verdict,
+)
+from redflow_sdk.context import BlockingContext, Context, RunInfo, StepCall
+from redflow_sdk.errors import (
+    DuplicateStepError,
+    InputValidationError,
+    NonDeterministicError,
+    RunCanceledError,
+    SerializationError,
+    StepFailedError,
+)
+from redflow_sdk.records import Failure, Payload
+from redflow_sdk.workflow import Workflow
+
+MAX_NAME_BYTES: Final = 256
+
+
+class Phase(Enum):
+    """Where an execution is."""
+
+    HANDLING = auto()
+    REPORTING = auto()
+
+
+class Execution:
+    """A handler at work."""
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        workflow: Workflow[Any, Any],  # Any: any workflow
+        link: Link,
+        handler_threads: Executor,
+        step_threads: Executor,
+        max_payload_bytes: int,
+    ) -> None:
+        self.token = assignment.lease_token
+        self.stop_order: Stop | None = None
+        self._assignment = assignment
+        self._workflow = workflow
+        self._link = link
+        self._handler_threads = handler_threads
+        self._step_threads = step_threads
+        self._max_payload_bytes = max_payload_bytes
+        self._loop = asyncio.get_running_loop()
+        self._on_record = {step.name: step for step in assignment.steps}
+        self._recorded = set(self._on_record)
+        self._used: set[str] = set()
+        self._next_seq = max((step.seq for step in assignment.steps), default=0) + 1
+        self._phase = Phase.HANDLING
+        self._task: asyncio.Task[None] | None = None
+        self.is_abandoned = False
+        """Whether the worker has given up on the handler, which goes on."""
+
+    @property
+    def workflow_name(self) -> str:
+        """The workflow it runs."""
+        return self._assignment.workflow
+
+    @property
+    def run_id(self) -> str:
+        """The run it executes."""
+        return self._assignment.run_id
+
+    # ---- life ----
+
+    async def run(self) -> None:
+        """Runs the handler and reports its end."""
+        self._task = asyncio.current_task()
+        self._link.started(self.token)
+        item = await self._handle()
+        self._phase = Phase.REPORTING
+        if item is not None and not self.is_abandoned:
+            await self._report_end(item)
+
+    def stop(self, stop: Stop) -> None:
+        """The handler has to end."""
+        if self.stop_order is not None and not stop.reason.is_lost:
+            return
+        self.stop_order = stop
+        if self._phase is Phase.HANDLING and self._workflow.is_async and self._task is not None:
+            self._task.cancel()
+
+    def abandon(self) -> None:
+        """The handler does not end although it has to: its run goes back without it."""
+        if self._phase is not Phase.HANDLING or self.is_abandoned or self.stop_order is None:
+            return
+        self.is_abandoned = True
+        if self.stop_order.reason is StopReason.WORKER_STOPPED:
+            self._link.report(Canceled(self.token, len(self._recorded), is_worker_stopped=True))
+        elif not self.stop_order.reason.is_lost:
+            self._link.report(Release(self.token, len(self._recorded), ReleaseReason.CANCEL_IGNORED))
+
+    def hand_back(self) -> None:
+        """The worker shuts down: the run goes on elsewhere from what is recorded."""
+        self.is_abandoned = True
+        self._link.report(Release(self.token, len(self._recorded), ReleaseReason.SHUTDOWN))
+        self.stop(Stop(self.token, StopReason.MOVED, "the worker shuts down"))
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the handler has to end."""
+        return self.stop_order is not None
+
+    # ---- the handler ----
+
+    async def _handle(self) -> Item | None:
+        """Calls the handler; what is to be reported of its end, or None when nothing may be."""
+        assignment, workflow = self._assignment, self._workflow
+        try:
+            arguments = self._arguments()
+            run = RunInfo(
+                assignment.run_id,
+                assignment.workflow,
+                assignment.queue,
+                assignment.attempt,
+                assignment.max_attempts,
+                assignment.delivery_count,
+            )
+            if workflow.is_async:
+                output = await workflow.function(Context(run, self), *arguments)
+            else:
+                handler = functools.partial(workflow.function, BlockingContext(run, self), *arguments)
+                output = await self._in_thread(self._handler_threads, handler)
+            return Completed(self.token, len(self._recorded), self._payload("the output", output))
+        except BaseException as error:  # whatever a handler raises, SystemExit too, ends its run and not the worker
+            return self._end_of(error)
+
+    def _arguments(self) -> tuple[Any, ...]:  # Any: the input
+        if not self._workflow.takes_input:
+            return ()
+        data = self._assignment.input.data if self._assignment.input else b"null"
+        try:
+            return (converter.decode(data, self._workflow.input_type),)
+        except InputValidationError as error:
+            raise InputValidationError(f"the input does not fit: {error}", error.details) from None
+
+    def _end_of(self, error: BaseException) -> Item | None:
+        stop = self.stop_order
+        recorded = len(self._recorded)
+        if stop is not None and stop.reason.is_lost:
+            return None
+        if isinstance(error, (asyncio.CancelledError, RunCanceledError)):
+            if stop is None:
+                return Failed(self.token, recorded, canceled_failure())
+            return Canceled(self.token, recorded, stop.reason is StopReason.WORKER_STOPPED)
+        return Failed(self.token, recorded, failure_of(error))
+
+    async def _report_end(self, item: Item) -> None:
+        answer = await self._link.report(item)
+        if answer.verdict in (Verdict.INVALID, Verdict.TOO_LARGE) and not isinstance(item, Failed):
+            error = SerializationError(f"the gateway does not take the result: {answer.message}")
+            await self._link.report(Failed(self.token, len(self._recorded), failure_of(error)))
+
+    async def _in_thread(self, pool: Executor, call: Callable[[], Any]) -> Any:  # Any: what the function returns
+        """Calls in a thread, with the context of the handler."""
+        return await self._loop.run_in_executor(pool, contextvars.copy_context().run, call)
+
+    # ---- steps ----
+
+    async def run_step(self, call: StepCall) -> Any:  # Any: what the step returns
+        """A step of an async handler."""
+        _check(call)
+        self._raise_if_stopped()
+        known = self._use(call.name)
+        if known is not None and (known.succeeded or (known.is_final and known.attempt == self._assignment.attempt)):
+            return await self._replay(known, call.function)
+        seq = known.seq if known is not None else self._take_seq()
+        started = time.monotonic()
+        try:
+            async with asyncio.timeout(call.timeout):
+                value = await self._call(call)
+        except BaseException as error:  # recorded, and raised again to the handler
+            await self._record_failure(call, seq, started, error)
+            raise
+        return await self._record_success(call, seq, started, value)
+
+    def run_step_blocking(self, call: StepCall) -> Any:  # Any: as above
+        """A step of a handler in a thread: everything but a `def` function happens on the worker's loop."""
+        if inspect.iscoroutinefunction(call.function):
+            return self._on_loop(self.run_step(call))
+        _check(call)
+        if self.is_stopped:
+            raise RunCanceledError("the run was canceled")
+        known = self._on_loop(self._use_async(call.name))
+        if known is not None and (known.succeeded or (known.is_final and known.attempt == self._assignment.attempt)):
+            return self._on_loop(self._replay(known, call.function))
+        seq = known.seq if known is not None else self._on_loop(self._take_seq_async())
+        started = time.monotonic()
+        try:
+            value = call.function(*call.args, **call.kwargs)
+            if call.timeout is not None and time.monotonic() - started > call.timeout:
+                raise TimeoutError(f"step {call.name!r} took longer than {call.timeout} s")
+        except BaseException as error:  # recorded, and raised again to the handler
+            self._on_loop(self._record_failure(call, seq, started, error))
+            raise
+        return self._on_loop(self._record_success(call, seq, started, value))
+
+    def _on_loop(self, work: Any) -> Any:  # Any: a coroutine of ours, and its result
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        except asyncio.CancelledError as error:
+            raise RunCanceledError("the run was canceled") from error
+
+    async def _use_async(self, name: str) -> StepSnapshot | None:
+        return self._use(name)
+
+    async def _take_seq_async(self) -> int:
+        return self._take_seq()
+
+    def _raise_if_stopped(self) -> None:
+        if self.is_stopped:
+            raise asyncio.CancelledError("the run was canceled")
+
+    def _use(self, name: str) -> StepSnapshot | None:
+        """Takes a name for this run; what is on record under it."""
+        if name in self._used:
+            raise DuplicateStepError(f"step {name!r} was used before in this run; give each use its own name")
+        self._used.add(name)
+        return self._on_record.get(name)
+
+    def _take_seq(self) -> int:
+        seq = self._next_seq
+        self._next_seq += 1
+        return seq
+
+    async def _call(self, call: StepCall) -> Any:  # Any: what the function returns
+        if inspect.iscoroutinefunction(call.function):
+            return await call.function(*call.args, **call.kwargs)
+        bound = functools.partial(call.function, *call.args, **call.kwargs)
+        value = await self._in_thread(self._step_threads, bound)
+        return await value if inspect.isawaitable(value) else value
+
+    async def _replay(self, known: StepSnapshot, function: Callable[..., Any]) -> Any:  # Any: what the step returned
+        if known.is_by_reference:
+            fetched = await self._link.fetch(self.token, known.name)
+            if fetched is None:
+                raise asyncio.CancelledError("the run was lost")
+            known = fetched
+        if known.succeeded:
+            return _value(known.output, function)
+        assert known.failure is not None
+        raise _raised_again(known.failure)
+
+    async def _record_success(self, call: StepCall, seq: int, started: float, value: Any) -> Any:  # Any: as above
+        try:
+            output = self._payload(f"the value of step {call.name!r}", value)
+        except SerializationError as error:
+            await self._record_failure(call, seq, started, error)
+            raise
+        elapsed = time.monotonic() - started
+        answer = await self._report_step(
+            StepReport(self.token, len(self._recorded), call.name, seq, output, None, elapsed)
+        )
+        if answer.verdict is Verdict.CONFLICT and answer.stored is not None:
+            return _value(answer.stored.output, call.function)
+        if answer.verdict is Verdict.TOO_LARGE:
+            raise SerializationError(answer.message)
+        if answer.verdict is Verdict.INVALID:
+            raise NonDeterministicError(answer.message)
+        return value if type(value) in _AS_THEY_ARE else _value(output, call.function)
+
+    async def _record_failure(self, call: StepCall, seq: int, started: float, error: BaseException) -> None:
+        """Records a failed step, unless the run goes on elsewhere, where the step has to be run again."""
+        if self.stop_order is not None and self.stop_order.reason.is_lost:
+            return
+        canceled = isinstance(error, (asyncio.CancelledError, RunCanceledError))
+        failure = failure_of(error)
+        if canceled:
+            failure = Failure("CancelledError", "the step was canceled", "canceled", "", "python")
+        elapsed = time.monotonic() - started
+        report = StepReport(self.token, len(self._recorded), call.name, seq, None, failure, elapsed)
+        if canceled:
+            self._link.report(report)  # the handler is on its way out; the order on the wire is kept
+        else:
+            await self._report_step(report)
+
+    async def _report_step(self, report: StepReport) -> Answer:
+        """Reports a step; when it is answered the step is on record."""
+        answer = await self._link.report(report)
+        if answer.verdict in (Verdict.OK, Verdict.DUPLICATE, Verdict.CONFLICT):
+            self._recorded.add(report.name)
+        if answer.verdict in (Verdict.LEASE_LOST, Verdict.MOVED):
+            self.stop(Stop(self.token, StopReason.LEASE_LOST))
+            raise asyncio.CancelledError("the run was lost")
+        return answer
+
+    def _payload(self, what: str, value: Any) -> Payload:  # Any: any value of the user
+        try:
+            data = converter.encode(value)
+        except SerializationError as error:
+            raise SerializationError(f"{what} {error}") from None
+        if len(data) > self._max_payload_bytes:
+            limit = self._max_payload_bytes
+            raise SerializationError(f"{what} must be at most {limit} bytes of JSON; it has {len(data)}")
+        return Payload(data)
+
+
+_AS_THEY_ARE: Final = (str, int, bool, type(None))
+
+
+def _check(call: StepCall) -> None:
+    size = len(call.name.encode("utf-8", "surrogatepass"))
+    if not 1 <= size <= MAX_NAME_BYTES or any(
+        ord(letter) < 32 or 0xD800 <= ord(letter) < 0xE000 for letter in call.name
+    ):
+        raise ValueError(f"a step name is 1 to {MAX_NAME_BYTES} bytes without control characters; got {call.name!r}")
+    if call.timeout is not None and not (math.isfinite(call.timeout) and call.timeout > 0):
+        raise ValueError(f"timeout must be a positive number of seconds; got {call.timeout}")
+
+
+def _value(payload: Payload | None, function: Callable[..., Any]) -> Any:  # Any: what the function is said to return
+    if payload is None:
+        return None
+    return converter.decode(payload.data, _return_type(function))
+
+
+@functools.lru_cache(maxsize=1024)
+def _return_type(function: Callable[..., Any]) -> object:
+    """The annotation of what a function returns; anything when it has none that can be read."""
+    try:
+        return typing.get_type_hints(inspect.unwrap(function)).get("return", Any)
+    except (NameError, TypeError, AttributeError):
+        return Any
+
+
+def _raised_again(failure: Failure) -> Exception:
+    """What a recorded failure raises when the handler comes to it again: the built-in of its name, if it is one."""
+    error = StepFailedError(f"{failure.type}: {failure.message}", failure)
+    builtin = getattr(__import__("builtins"), failure.type, None)
+    if isinstance(builtin, type) and issubclass(builtin, Exception):
+        try:
+            again = builtin(failure.message)
+        except Exception:  # one that takes other arguments
+            return error
+        again.__cause__ = error
+        return again
+    return error

@@ -1,0 +1,82 @@
+"""The way between a worker's own loop and the io thread. What is said in one turn of a loop crosses in one hop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from redflow_sdk._messages import Answer, Item, StepSnapshot
+from redflow_sdk._protocol import WorkerProtocol
+
+
+class Link:
+    """From handlers to the wire."""
+
+    def __init__(self, io_loop: asyncio.AbstractEventLoop, loop: asyncio.AbstractEventLoop) -> None:
+        self._io_loop = io_loop
+        self._loop = loop
+        self._protocol: WorkerProtocol | None = None
+        self._items: list[tuple[Item, asyncio.Future[Answer]]] = []
+        self._answers: list[tuple[asyncio.Future[Answer], Answer]] = []
+        self._started: list[str] = []
+
+    def connect(self, protocol: WorkerProtocol) -> None:
+        """Where it leads."""
+        self._protocol = protocol
+
+    # ---- on the worker's loop ----
+
+    def report(self, item: Item) -> asyncio.Future[Answer]:
+        """Sends an item; the future is its answer."""
+        future: asyncio.Future[Answer] = self._loop.create_future()
+        if not self._items:
+            self._loop.call_soon(self._flush)
+        self._items.append((item, future))
+        return future
+
+    def started(self, token: str) -> None:
+        """The handler of a lease has begun."""
+        if not self._started:
+            self._loop.call_soon(self._flush_started)
+        self._started.append(token)
+
+    async def fetch(self, token: str, step_name: str) -> StepSnapshot | None:
+        """A step whose output did not fit into the assignment."""
+        assert self._protocol is not None
+        fetching = asyncio.run_coroutine_threadsafe(self._protocol.fetch(token, step_name), self._io_loop)
+        return await asyncio.wrap_future(fetching)
+
+    def tell(self, what: Callable[[WorkerProtocol], None]) -> None:
+        """Does something with the protocol, on its thread."""
+        assert self._protocol is not None
+        self._io_loop.call_soon_threadsafe(what, self._protocol)
+
+    def _flush(self) -> None:
+        items, self._items = self._items, []
+        self._io_loop.call_soon_threadsafe(self._submit, items)
+
+    def _flush_started(self) -> None:
+        tokens, self._started = self._started, []
+        self.tell(lambda protocol: protocol.started(tokens))
+
+    def _resolve(self, answers: list[tuple[asyncio.Future[Answer], Answer]]) -> None:
+        for future, answer in answers:
+            if not future.done():
+                future.set_result(answer)
+
+    # ---- on the io thread ----
+
+    def _submit(self, items: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
+        assert self._protocol is not None
+        for item, future in items:
+            self._protocol.submit(item, partial(self._answered, future))
+
+    def _answered(self, future: asyncio.Future[Answer], answer: Answer) -> None:
+        if not self._answers:
+            self._io_loop.call_soon(self._flush_answers)
+        self._answers.append((future, answer))
+
+    def _flush_answers(self) -> None:
+        answers, self._answers = self._answers, []
+        self._loop.call_soon_threadsafe(self._resolve, answers)

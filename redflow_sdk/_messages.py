@@ -1,0 +1,281 @@
+"""What a worker and its gateway say to each other, as values. `_transport` turns them into messages and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from redflow_sdk.records import Failure, Payload
+
+
+class LeaseState(Enum):
+    """State of a lease as this worker knows it."""
+
+    NOT_STARTED = auto()
+    RUNNING = auto()
+    FENCED = auto()
+
+
+class StopReason(Enum):
+    """Why a handler has to stop."""
+
+    USER = auto()
+    PARENT = auto()
+    TIMEOUT = auto()
+    LEASE_LOST = auto()
+    MOVED = auto()
+    UNPARKED = auto()
+    WORKER_STOPPED = auto()
+    """This worker was stopped; not from the gateway."""
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the run is no longer this worker's: nothing may be reported for it."""
+        return self in (StopReason.LEASE_LOST, StopReason.MOVED, StopReason.UNPARKED)
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The order to stop a handler."""
+
+    lease_token: str
+    reason: StopReason
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StepSnapshot:
+    """A step on record. `is_by_reference` when its output has to be fetched."""
+
+    name: str
+    seq: int
+    succeeded: bool
+    attempt: int
+    is_final: bool = False
+    output: Payload | None = None
+    failure: Failure | None = None
+    is_by_reference: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A leased run."""
+
+    lease_token: str
+    run_id: str
+    workflow: str
+    queue: str
+    attempt: int
+    max_attempts: int
+    delivery_count: int
+    input: Payload | None
+    steps: tuple[StepSnapshot, ...]
+    parent_run_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What a step function did."""
+
+    lease_token: str
+    steps_recorded: int
+    name: str
+    seq: int
+    output: Payload | None
+    failure: Failure | None
+    elapsed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The handler returned."""
+
+    lease_token: str
+    steps_recorded: int
+    output: Payload | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The handler raised."""
+
+    lease_token: str
+    steps_recorded: int
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Canceled:
+    """The handler ended because it was told to."""
+
+    lease_token: str
+    steps_recorded: int
+    is_worker_stopped: bool
+
+
+class ReleaseReason(Enum):
+    """Why a lease is handed back."""
+
+    NOT_STARTED = auto()
+    SHUTDOWN = auto()
+    OVERLOADED = auto()
+    CANCEL_IGNORED = auto()
+    FENCED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The worker hands a lease back."""
+
+    lease_token: str
+    steps_recorded: int
+    reason: ReleaseReason
+
+
+Item = StepReport | Completed | Failed | Canceled | Release
+ENDS_LEASE = (Completed, Failed, Canceled, Release)
+
+
+class Verdict(Enum):
+    """What the gateway did with an item."""
+
+    OK = auto()
+    DUPLICATE = auto()
+    CONFLICT = auto()
+    LEASE_LOST = auto()
+    MOVED = auto()
+    STEPS_MISSING = auto()
+    CANCELED = auto()
+    TOO_LARGE = auto()
+    INVALID = auto()
+    UNAVAILABLE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer to an item."""
+
+    verdict: Verdict
+    reason: str = ""
+    message: str = ""
+    retry_delay: float = 0.0
+    cancel_requested: bool = False
+    stored: StepSnapshot | None = None
+
+
+class RejectReason(Enum):
+    """Why an assignment is not taken."""
+
+    UNKNOWN_WORKFLOW = auto()
+    OVERLOADED = auto()
+    DRAINING = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """An assignment has arrived."""
+
+    lease_token: str
+    rejected: RejectReason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A workflow as it is registered. Times are seconds."""
+
+    name: str
+    digest: str
+    queue: str
+    max_attempts: int
+    retry: tuple[float, float, float, float] | None
+    events: tuple[str, ...]
+    run_timeout: float | None
+    start_timeout: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """First message of a session."""
+
+    owner: str
+    worker_name: str
+    instance_id: str
+    build_id: str
+    queues: tuple[str, ...]
+    definitions: tuple[Definition, ...]
+    slot_limit: int
+    session_number: int
+    held: tuple[tuple[str, LeaseState], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The times the gateway dictates, in seconds."""
+
+    lease: float
+    heartbeat: float
+    fence_margin: float
+    silence: float
+    cancel_grace: float
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationProblem:
+    """A definition that is not in force as this worker brought it."""
+
+    workflow: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The session is open. `lost` are leases this worker no longer has; `stops` those whose handlers have to end."""
+
+    session_id: str
+    gateway_id: str
+    timing: Timing
+    max_payload_bytes: int
+    problems: tuple[RegistrationProblem, ...]
+    lost: tuple[str, ...]
+    finished: tuple[str, ...]
+    stops: tuple[Stop, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionError:
+    """The gateway ends the session."""
+
+    reason: str
+    message: str
+    is_permanent: bool
+    retry_delay: float
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """One message of the gateway."""
+
+    opened: Opened | None
+    answered_beat: int
+    stops: tuple[Stop, ...]
+    lost: tuple[str, ...]
+    answers: tuple[tuple[int, Answer], ...]
+    assignments: tuple[Assignment, ...]
+    is_drained: bool
+    draining_grace: float | None
+    error: SessionError | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One message of the worker."""
+
+    opening: Opening | None = None
+    beat: int = 0
+    held: tuple[tuple[str, LeaseState], ...] = ()
+    receipts: tuple[Receipt, ...] = ()
+    items: tuple[tuple[int, Item], ...] = ()
+    slot_limit: int | None = None
+    drains: bool = False
+    closes: bool = False

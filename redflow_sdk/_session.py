@@ -1,0 +1,267 @@
+"""One session of a worker: a stream, from opening to end. What must outlive it is in `_protocol`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from typing import Final, Protocol
+
+from redflow_sdk._leases import Unanswered
+from redflow_sdk._messages import (
+    Answer,
+    Assignment,
+    Incoming,
+    Item,
+    LeaseState,
+    Opened,
+    Opening,
+    Outgoing,
+    Receipt,
+    SessionError,
+    StepSnapshot,
+    Stop,
+    Timing,
+)
+from redflow_sdk._transport.stream import BrokenStream, Stream
+from redflow_sdk.errors import SessionRefusedError
+
+log = logging.getLogger("redflow.worker")
+
+OPEN_TIMEOUT: Final = 5.0
+CLOSE_TIMEOUT: Final = 2.0
+MESSAGE_ITEMS: Final = 256
+MESSAGE_BYTES: Final = 1024 * 1024
+
+_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def now() -> float:
+    """Seconds that go on while the machine is suspended, where there is such a clock: leases do too."""
+    return time.clock_gettime(_CLOCK)
+
+
+class Owner(Protocol):
+    """What a session tells, and asks, the worker whose session it is."""
+
+    last_confirmed: float | None
+
+    @property
+    def slot_limit(self) -> int:
+        """Runs at once."""
+
+    def opening(self, session_number: int) -> Opening:
+        """What a new session says first."""
+
+    def session_opened(self, session: Session, opened: Opened) -> None:
+        """A session is open."""
+
+    def beat_answered(self, session: Session, sent_at: float, listed: tuple[tuple[str, LeaseState], ...]) -> None:
+        """The gateway has answered a heartbeat."""
+
+    def inventory(self) -> tuple[tuple[str, LeaseState], ...]:
+        """Every lease held."""
+
+    def take(self, assignments: tuple[Assignment, ...]) -> list[Receipt]:
+        """Accepts the runs there is room for."""
+
+    def answer(self, request_id: int, answer: Answer) -> None:
+        """An item has been answered."""
+
+    def lose(self, tokens: tuple[str, ...]) -> None:
+        """These leases are no longer the worker's."""
+
+    def stop(self, stops: tuple[Stop, ...]) -> None:
+        """Handlers have to stop."""
+
+    def drained(self) -> None:
+        """No assignment follows."""
+
+
+class Session:
+    """One stream, from opening to end."""
+
+    def __init__(self, owner: Owner, number: int) -> None:
+        self._owner = owner
+        self._number = number
+        self._stream: Stream | None = None
+        self._receipts: list[Receipt] = []
+        self._items: dict[int, Item] = {}
+        self._beats = 0
+        self._beat_due = False
+        self._sent_beats: dict[int, tuple[float, tuple[tuple[str, LeaseState], ...]]] = {}
+        self._slot_limit: int | None = None
+        self._drains = False
+        self._closes = False
+        self._wanted = asyncio.Event()
+        self.is_open = False
+        self.moves_on = asyncio.Event()
+        """Set when the gateway asks the worker to go elsewhere."""
+
+    async def run(self, target: str) -> None:
+        """Opens, then reads and writes until the end. Raises BrokenStream, SessionRefusedError."""
+        self._stream = Stream(target)
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            sent_at = now()
+            async with asyncio.timeout(OPEN_TIMEOUT):
+                await self._stream.write(Outgoing(opening=self._owner.opening(self._number)))
+                first = await self._stream.read()
+            if first.error is not None:
+                self._raise(first.error)
+            if first.opened is None:
+                raise BrokenStream("the gateway did not open the session")
+            self.is_open = True
+            self._owner.last_confirmed = sent_at
+            self._owner.session_opened(self, first.opened)
+            tasks = [
+                asyncio.create_task(self._read(first.opened.timing)),
+                asyncio.create_task(self._write()),
+                asyncio.create_task(self._beat(first.opened.timing)),
+            ]
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        except TimeoutError as error:
+            raise BrokenStream("the gateway does not answer") from error
+        finally:
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                await asyncio.wait(tasks)
+            await self._stream.close()
+
+    def _raise(self, error: SessionError) -> None:
+        if error.is_permanent:
+            raise SessionRefusedError(f"the gateway refuses this worker: {error.message}", error.reason)
+        raise BrokenStream(f"{error.reason}: {error.message}")
+
+    # ---- reading ----
+
+    async def _read(self, timing: Timing) -> None:
+        assert self._stream is not None
+        reading: asyncio.Task[Incoming] | None = None
+        try:
+            while True:
+                reading = asyncio.create_task(self._stream.read())
+                done, _ = await asyncio.wait([reading], timeout=timing.silence)
+                if not done:
+                    raise BrokenStream("the gateway is silent")
+                self._deal_with(reading.result())
+        finally:
+            if reading is not None and not reading.done():
+                # Ends with the call, which the session's end cancels.
+                reading.add_done_callback(_seen)
+
+    def _deal_with(self, incoming: Incoming) -> None:
+        owner = self._owner
+        if incoming.answered_beat:
+            sent = self._sent_beats.pop(incoming.answered_beat, None)
+            if sent is not None:
+                owner.beat_answered(self, *sent)
+        for request_id, answer in incoming.answers:
+            owner.answer(request_id, answer)
+        if incoming.lost:
+            owner.lose(incoming.lost)
+        if incoming.stops:
+            owner.stop(incoming.stops)
+        if incoming.assignments:
+            self._receipts += owner.take(incoming.assignments)
+            self._wanted.set()
+        if incoming.is_drained:
+            owner.drained()
+        if incoming.draining_grace is not None:
+            self.moves_on.set()
+        if incoming.error is not None:
+            self._raise(incoming.error)
+
+    # ---- writing ----
+
+    def send(self, entry: Unanswered) -> None:
+        """Sends an item with the next message."""
+        self._items[entry.request_id] = entry.item
+        self._wanted.set()
+
+    def tell_capacity(self) -> None:
+        """Says how many runs the worker takes."""
+        self._slot_limit = self._owner.slot_limit
+        self._wanted.set()
+
+    def drain(self) -> None:
+        """Says that no more runs are wanted."""
+        self._drains = True
+        self._wanted.set()
+
+    def close(self) -> None:
+        """Says goodbye."""
+        self._closes = True
+        self._wanted.set()
+
+    async def fetch(self, token: str, step_name: str) -> StepSnapshot | None:
+        """A step by a call of its own."""
+        assert self._stream is not None
+        return await self._stream.fetch(token, step_name)
+
+    async def _write(self) -> None:
+        assert self._stream is not None
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            while (outgoing := self._next()) is not None:
+                await self._stream.write(outgoing)
+                if outgoing.closes:
+                    await asyncio.sleep(CLOSE_TIMEOUT)  # the gateway ends the stream
+                    return
+
+    def _next(self) -> Outgoing | None:
+        """Everything there is to say, up to a message's bounds."""
+        items = self._take_items()
+        if not (
+            items or self._receipts or self._beat_due or self._drains or self._closes or self._slot_limit is not None
+        ):
+            return None
+        beat = 0
+        held: tuple[tuple[str, LeaseState], ...] = ()
+        if self._beat_due:
+            self._beat_due = False
+            self._beats += 1
+            beat, held = self._beats, self._owner.inventory()
+            self._sent_beats[beat] = (now(), held)
+        receipts, self._receipts = tuple(self._receipts), []
+        slot_limit, self._slot_limit = self._slot_limit, None
+        drains, self._drains = self._drains, False
+        closes = self._closes and not self._items
+        if closes:
+            self._closes = False
+        return Outgoing(None, beat, held, receipts, items, slot_limit, drains, closes)
+
+    def _take_items(self) -> tuple[tuple[int, Item], ...]:
+        taken: list[tuple[int, Item]] = []
+        size = 0
+        while self._items and len(taken) < MESSAGE_ITEMS:
+            request_id, item = next(iter(self._items.items()))
+            size += _size(item)
+            if taken and size > MESSAGE_BYTES:
+                break
+            del self._items[request_id]
+            taken.append((request_id, item))
+        return tuple(taken)
+
+    # ---- time ----
+
+    async def _beat(self, timing: Timing) -> None:
+        while True:
+            await asyncio.sleep(timing.heartbeat * random.uniform(0.9, 1.0))
+            self._beat_due = True
+            self._wanted.set()
+
+
+def _size(item: Item) -> int:
+    output = getattr(item, "output", None)
+    return 256 + (len(output.data) if output is not None else 0)
+
+
+def _seen(task: asyncio.Task[Incoming]) -> None:
+    if not task.cancelled():
+        task.exception()

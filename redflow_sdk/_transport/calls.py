@@ -1,0 +1,132 @@
+"""The unary calls of clients, in terms of the SDK's values."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from datetime import datetime
+
+from redflow_sdk._transport import convert
+from redflow_sdk._transport.channel import call, open_channel
+from redflow_sdk.proto.api.v1 import run_service_pb2, run_service_pb2_grpc
+from redflow_sdk.proto.v1 import run_pb2
+from redflow_sdk.records import Payload, Run, RunStatus, Step
+
+CALL_TIMEOUT = 15.0
+WAIT_SLICE = 45.0
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A run to start. None leaves the choice to the gateway; `idempotency_ttl` is in seconds."""
+
+    workflow: str
+    input: Payload
+    queue: str | None
+    max_attempts: int | None
+    priority: int
+    available_at: datetime | None
+    idempotency_key: str | None
+    idempotency_ttl: float | None
+    rejects_other_input: bool
+    is_typed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """Answer to a start."""
+
+    run_id: str
+    created: bool
+    input_differs: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunsPage:
+    """A page of a listing; an empty token on the last one."""
+
+    runs: tuple[Run, ...]
+    next_page_token: str
+
+
+class Calls:
+    """Unary calls over one channel, on the io thread."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._channel = open_channel(target)
+        self._runs = run_service_pb2_grpc.RunServiceStub(self._channel)
+
+    async def close(self) -> None:
+        """Closes the channel."""
+        await self._channel.close()
+
+    async def start(self, start: Start, timeout: float) -> Started:
+        """Starts a run; a repeat answers the same one."""
+        request = _start_request(start)
+        response = await call(self._runs.StartRun, request, timeout)
+        return Started(response.run_id, response.created, response.input_differs)
+
+    async def get_run(self, run_id: str) -> Run:
+        """One run."""
+        response = await call(self._runs.GetRun, run_service_pb2.GetRunRequest(run_id=run_id), CALL_TIMEOUT)
+        return convert.run_of(response.run)
+
+    async def list_steps(self, run_id: str) -> list[Step]:
+        """All steps of a run."""
+        steps: list[Step] = []
+        token = ""
+        while True:
+            request = run_service_pb2.ListRunStepsRequest(run_id=run_id, page_size=500, page_token=token)
+            response = await call(self._runs.ListRunSteps, request, CALL_TIMEOUT)
+            steps += map(convert.step_of, response.steps)
+            token = response.next_page_token
+            if not token:
+                return steps
+
+    async def list_runs(
+        self, status: RunStatus | None, workflow: str | None, limit: int, offset: int, page_token: str
+    ) -> RunsPage:
+        """A page of runs, newest first."""
+        request = run_service_pb2.ListRunsRequest(
+            status=convert.RUN_STATUS[status] if status else run_pb2.RUN_STATUS_UNSPECIFIED,
+            workflow=workflow or "",
+            page_size=limit,
+            offset=offset,
+            page_token=page_token,
+        )
+        response = await call(self._runs.ListRuns, request, CALL_TIMEOUT)
+        return RunsPage(tuple(map(convert.run_of, response.runs)), response.next_page_token)
+
+    async def cancel_run(self, run_id: str, reason: str) -> bool:
+        """Asks for a run to end as canceled."""
+        request = run_service_pb2.CancelRunRequest(run_id=run_id, reason=reason, request_id=secrets.token_urlsafe(16))
+        response = await call(self._runs.CancelRun, request, CALL_TIMEOUT)
+        return response.accepted
+
+    async def wait_run(self, run_id: str, timeout: float) -> Run | None:
+        """The run when it has ended within `timeout` seconds, at most 45; else None."""
+        timeout = min(timeout, WAIT_SLICE)
+        request = run_service_pb2.WaitRunRequest(run_id=run_id, timeout=convert.duration(timeout))
+        response = await call(self._runs.WaitRun, request, timeout + CALL_TIMEOUT)
+        return convert.run_of(response.run) if response.done else None
+
+
+def _start_request(start: Start) -> run_service_pb2.StartRunRequest:
+    request = run_service_pb2.StartRunRequest(
+        workflow=start.workflow,
+        input=convert.payload(start.input),
+        queue=start.queue or "",
+        max_attempts=start.max_attempts or 0,
+        priority=start.priority,
+        idempotency_key=start.idempotency_key or "",
+        request_id=secrets.token_urlsafe(16),
+        typed=start.is_typed,
+    )
+    if start.rejects_other_input:
+        request.on_input_mismatch = run_service_pb2.INPUT_MISMATCH_REJECT
+    if start.available_at is not None:
+        request.available_time.CopyFrom(convert.timestamp(start.available_at))
+    if start.idempotency_ttl is not None:
+        request.idempotency_ttl.CopyFrom(convert.duration(start.idempotency_ttl))
+    return request

@@ -1,0 +1,96 @@
+"""Channels, and unary calls over them: repeated while the gateway is away, refused with the SDK's exceptions."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Mapping
+from typing import Final, TypeVar
+
+import grpc
+
+from redflow_sdk import errors
+from redflow_sdk.proto.v1 import status_pb2
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+DEFAULT_TARGET: Final = "localhost:7379"
+
+OPTIONS: Final = (
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.max_receive_message_length", 16 * 1024 * 1024),
+    ("grpc.max_send_message_length", 16 * 1024 * 1024),
+    # Repeating is ours: by reason, with the same request id.
+    ("grpc.enable_retries", 0),
+    # After a restart of the gateway, connect again soon.
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+)
+
+ERRORS: Final[Mapping[str, type[errors.RedflowError]]] = {
+    "INVALID_INPUT": errors.InvalidInputError,
+    "PAYLOAD_TOO_LARGE": errors.InvalidInputError,
+    "RUN_NOT_FOUND": errors.RunNotFoundError,
+    "WORKFLOW_NOT_FOUND": errors.UnknownWorkflowError,
+    "IDEMPOTENCY_KEY_REUSED": errors.IdempotencyKeyReusedError,
+    "STORE_UNAVAILABLE": errors.UnavailableError,
+    "GATEWAY_DRAINING": errors.UnavailableError,
+}
+
+
+def target_or_default(target: str | None) -> str:
+    """The gateway to talk to: the argument, else REDFLOW_TARGET, else this machine's."""
+    return target or os.environ.get("REDFLOW_TARGET", "").strip() or DEFAULT_TARGET
+
+
+def open_channel(target: str) -> grpc.aio.Channel:
+    """A channel of its own connection."""
+    # Channels with the same options share a connection; a worker's session must not queue behind calls.
+    unique = (("redflow.channel", random.getrandbits(30)), ("grpc.use_local_subchannel_pool", 1))
+    return grpc.aio.insecure_channel(target, options=(*OPTIONS, *unique))
+
+
+async def call(
+    method: grpc.aio.UnaryUnaryMultiCallable[Request, Response], request: Request, timeout: float
+) -> Response:
+    """Calls until it is answered or the time is over. The request must be safe to repeat.
+
+    Raises the SDK's exception of the refusal, and UnavailableError when there is no gateway in time.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout
+    delay = 0.05
+    while True:
+        left = deadline - loop.time()
+        try:
+            return await method(request, timeout=max(left, 0.001))
+        except grpc.aio.AioRpcError as error:
+            refusal = refusal_of(error)
+            if not isinstance(refusal, errors.UnavailableError) or left <= delay:
+                raise refusal from None
+        await asyncio.sleep(random.uniform(delay / 2, delay))
+        delay = min(delay * 2, 1.0)
+
+
+def refusal_of(error: grpc.aio.AioRpcError) -> errors.RedflowError:
+    """The SDK's exception for a failed call, by its stable reason."""
+    message = error.details() or ""
+    for key, value in error.trailing_metadata() or ():
+        if key == "grpc-status-details-bin":
+            status = status_pb2.Status.FromString(bytes(value))  # type: ignore[arg-type]  # -bin values are bytes
+            for detail in status.details:
+                if detail.type_url.endswith("google.rpc.ErrorInfo"):
+                    reason = status_pb2.ErrorInfo.FromString(detail.value).reason
+                    return ERRORS.get(reason, errors.RefusedError)(message, reason)
+    code = error.code()
+    if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+        return errors.UnavailableError(f"the gateway does not answer: {message}", code.name)
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        # gRPC itself refuses messages over its limit.
+        return errors.InvalidInputError(message, "PAYLOAD_TOO_LARGE")
+    return errors.RefusedError(message, code.name)

@@ -1,0 +1,57 @@
+"""The one private thread on which all gRPC of a process lives, with a loop of its own.
+
+User loops never touch gRPC, so a handler that blocks its loop or burns CPU keeps its lease: heartbeats go on here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_lock = threading.Lock()
+_current: IoThread | None = None
+
+
+class ForkedProcessError(RuntimeError):
+    """The process was forked from one that had used redflow; start it with spawn, or use redflow only in children."""
+
+    def __init__(self) -> None:
+        super().__init__(type(self).__doc__)
+
+
+class IoThread:
+    """The thread and its loop."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="redflow-io", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:  # Any: what a coroutine yields is asyncio's business
+        """Runs a coroutine here and waits for it on the caller's loop."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
+
+    def run_blocking(self, work: Coroutine[Any, Any, T]) -> T:  # Any: as above
+        """Runs a coroutine here and blocks the calling thread until it is done."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+
+
+def io_thread() -> IoThread:
+    """The thread of this process. Raises ForkedProcessError in a child of a process that had one."""
+    global _current
+    with _lock:
+        if _current is None:
+            _current = IoThread()
+        if _current.pid != os.getpid():
+            raise ForkedProcessError
+        return _current

@@ -1,0 +1,210 @@
+"""Starting and watching runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Literal, TypeVar, overload
+
+from redflow_sdk import converter
+from redflow_sdk._transport.calls import Calls, Start
+from redflow_sdk._transport.channel import target_or_default
+from redflow_sdk._transport.thread import IoThread, io_thread
+from redflow_sdk.errors import RunNotFoundError
+from redflow_sdk.handle import RunHandle
+from redflow_sdk.records import Payload, Run, RunStatus, Step
+from redflow_sdk.workflow import Workflow
+
+InputT = TypeVar("InputT")
+OutputT = TypeVar("OutputT")
+
+
+class RunList:
+    """Runs, newest first: iterate over it, or take a page of it."""
+
+    def __init__(self, client: Client, status: RunStatus | None, workflow: str | None) -> None:
+        self._client = client
+        self._status = status
+        self._workflow = workflow
+
+    async def __aiter__(self) -> AsyncIterator[Run]:
+        token = ""
+        while True:
+            calls, io = self._client.connection()
+            page = await io.run(calls.list_runs(self._status, self._workflow, 200, 0, token))
+            for run in page.runs:
+                yield run
+            token = page.next_page_token
+            if not token:
+                return
+
+    async def page(self, limit: int = 50, offset: int = 0) -> list[Run]:
+        """At most `limit` runs (1 to 500), after the first `offset` ones (0 to 10,000)."""
+        calls, io = self._client.connection()
+        limit, offset = max(1, min(limit, 500)), max(0, offset)
+        page = await io.run(calls.list_runs(self._status, self._workflow, limit, offset, ""))
+        return list(page.runs)
+
+
+class Client:
+    """Talks to a gateway at `target` (`host:port`; default REDFLOW_TARGET, or localhost:7379).
+
+    Connects with the first call. Calls are repeated while the gateway is away, at most for 15 s.
+
+        async with Client() as client:
+            greeting = await client.execute(greet, "Ada")
+    """
+
+    def __init__(self, target: str | None = None) -> None:
+        self._target = target_or_default(target)
+        self._calls: Calls | None = None
+        self._io: IoThread | None = None
+
+    def connection(self) -> tuple[Calls, IoThread]:
+        """The calls of the client and the thread they run on; for the SDK itself."""
+        if self._calls is None or self._io is None:
+            self._io = io_thread()
+            self._calls = self._io.run_blocking(_open(self._target))
+        io_thread()
+        return self._calls, self._io
+
+    @overload
+    async def start(
+        self,
+        workflow: Workflow[InputT, OutputT],
+        input: InputT = ...,
+        *,
+        idempotency_key: str | None = None,
+        idempotency_ttl: float | None = None,
+        available_at: datetime | None = None,
+        queue: str | None = None,
+        priority: int = 0,
+        max_attempts: int | None = None,
+        on_input_mismatch: Literal["return", "reject"] = "return",
+    ) -> RunHandle[OutputT]: ...
+    @overload
+    async def start(
+        self,
+        workflow: str,
+        input: object = ...,
+        *,
+        idempotency_key: str | None = None,
+        idempotency_ttl: float | None = None,
+        available_at: datetime | None = None,
+        queue: str | None = None,
+        priority: int = 0,
+        max_attempts: int | None = None,
+        on_input_mismatch: Literal["return", "reject"] = "return",
+    ) -> RunHandle[Any]: ...  # Any: by name, nothing is known of the output
+    async def start(
+        self,
+        workflow: Workflow[Any, Any] | str,  # Any: the overloads say it
+        input: object = None,
+        *,
+        idempotency_key: str | None = None,
+        idempotency_ttl: float | None = None,
+        available_at: datetime | None = None,
+        queue: str | None = None,
+        priority: int = 0,
+        max_attempts: int | None = None,
+        on_input_mismatch: Literal["return", "reject"] = "return",
+    ) -> RunHandle[Any]:  # Any: the overloads say it
+        """Starts a run and returns its handle.
+
+        `idempotency_key` makes one run of all starts with the key within `idempotency_ttl` seconds (7 days), counted
+        anew with each; `on_input_mismatch` says what to do when such a start has other input. `available_at` is an
+        aware time not to start before. `queue`, `max_attempts` stand instead of the workflow's; `priority` is -1000
+        to 1000, higher first.
+
+        Raises InputValidationError and SerializationError for the input, InvalidInputError, UnknownWorkflowError when
+        a name is not registered and no queue is given, IdempotencyKeyReusedError, UnavailableError.
+        """
+        if available_at is not None and available_at.tzinfo is None:
+            raise ValueError(f"available_at must be an aware datetime; got {available_at!r}")
+        if idempotency_ttl is not None and not (math.isfinite(idempotency_ttl) and idempotency_ttl > 0):
+            raise ValueError(f"idempotency_ttl must be a positive number of seconds; got {idempotency_ttl}")
+        if not -1000 <= priority <= 1000:
+            raise ValueError(f"priority must be between -1000 and 1000; got {priority}")
+        definition = workflow if isinstance(workflow, Workflow) else None
+        start = Start(
+            workflow=workflow if isinstance(workflow, str) else workflow.name,
+            input=Payload(definition.validate(input) if definition else converter.encode(input)),
+            queue=queue or (definition.queue if definition else None),
+            max_attempts=max_attempts or (definition.max_attempts if definition else None),
+            priority=priority,
+            available_at=available_at,
+            idempotency_key=idempotency_key,
+            idempotency_ttl=idempotency_ttl,
+            rejects_other_input=on_input_mismatch == "reject",
+            is_typed=definition is not None,
+        )
+        calls, io = self.connection()
+        started = await io.run(calls.start(start, 15.0))
+        output_type = definition.output_type if definition else Any
+        return RunHandle(started.run_id, self, output_type, started.created, started.input_differs)
+
+    @overload
+    async def execute(
+        self, workflow: Workflow[InputT, OutputT], input: InputT = ..., *, timeout: float | None = None
+    ) -> OutputT: ...
+    @overload
+    async def execute(
+        self, workflow: str, input: object = ..., *, timeout: float | None = None
+    ) -> Any: ...  # Any: see start
+    async def execute(
+        self, workflow: Workflow[Any, Any] | str, input: object = None, *, timeout: float | None = None
+    ) -> Any:  # Any: as above
+        """Starts a run and waits for its output, at most `timeout` seconds. Raises what `start` and `result` raise."""
+        handle: RunHandle[Any] = await self.start(workflow, input)
+        return await handle.result(timeout)
+
+    def handle(self, run_id: str) -> RunHandle[Any]:  # Any: nothing is known of the output
+        """The handle of a run by its id."""
+        return RunHandle(run_id, self, Any)
+
+    async def get_run(self, run_id: str) -> Run:
+        """A run. Raises RunNotFoundError."""
+        calls, io = self.connection()
+        return await io.run(calls.get_run(run_id))
+
+    async def get_run_steps(self, run_id: str) -> list[Step]:
+        """The steps of a run, in order of first use. Raises RunNotFoundError."""
+        calls, io = self.connection()
+        return await io.run(calls.list_steps(run_id))
+
+    def list_runs(self, *, workflow: str | None = None, status: RunStatus | None = None) -> RunList:
+        """Runs, newest first, without payloads; both filters hold together."""
+        return RunList(self, status, workflow)
+
+    async def cancel_run(self, run_id: str, *, reason: str = "") -> bool:
+        """Asks for a run to end as canceled; False when it had ended, or there is none."""
+        calls, io = self.connection()
+        try:
+            return await io.run(calls.cancel_run(run_id, reason))
+        except RunNotFoundError:
+            return False
+
+    async def wait_run(self, run_id: str, timeout: float) -> Run | None:
+        """The run when it ends within `timeout` seconds, at most 45; else None. Raises RunNotFoundError."""
+        calls, io = self.connection()
+        return await io.run(calls.wait_run(run_id, timeout))
+
+    async def close(self) -> None:
+        """Ends the connection."""
+        if self._calls is not None and self._io is not None:
+            calls, self._calls = self._calls, None
+            await self._io.run(calls.close())
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+async def _open(target: str) -> Calls:
+    return Calls(target)

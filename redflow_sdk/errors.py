@@ -1,0 +1,119 @@
+"""What can go wrong, as exceptions. All but the standard TimeoutError and CancelledError come from RedflowError."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from redflow_sdk.records import Failure
+
+
+class RedflowError(Exception):
+    """The root of this module's exceptions. `reason` is the gateway's stable word for it, where there is one."""
+
+    reason = ""
+
+    def __init__(self, message: str = "", reason: str = "") -> None:
+        super().__init__(message)
+        if reason:
+            self.reason = reason
+
+
+# ---- raised by user code, to steer retries ----
+
+
+class NonRetriableError(RedflowError):
+    """Raise it in a handler or step to fail the run without another attempt."""
+
+
+class RetryAfterError(RedflowError):
+    """Raise it in a handler or step to have the next attempt begin after `delay` seconds."""
+
+    def __init__(self, message: str = "", *, delay: float) -> None:
+        if not 0 <= delay < 100 * 366 * 86400:
+            raise ValueError(f"delay must be between 0 s and 100 years; got {delay}")
+        super().__init__(message)
+        self.delay = delay
+
+
+# ---- raised inside handlers ----
+
+
+class DuplicateStepError(NonRetriableError):
+    """A step name was used twice in one run."""
+
+
+class NonDeterministicError(NonRetriableError):
+    """A step name is on record as another kind of step."""
+
+
+class StepFailedError(RedflowError):
+    """A step failed before its worker was lost, and fails again the same way now. `failure` is what is on record."""
+
+    def __init__(self, message: str, failure: Failure) -> None:
+        super().__init__(message)
+        self.failure = failure
+
+
+class RunCanceledError(RedflowError):
+    """Raised in `def` handlers and steps of a run that was canceled or lost to this worker."""
+
+
+class SerializationError(NonRetriableError):
+    """A value cannot be written as JSON, or is too large. The message names the place in the value."""
+
+
+class InputValidationError(NonRetriableError):
+    """The input does not fit the workflow. `details` lists the fields."""
+
+    def __init__(self, message: str, details: list[dict[str, str]] | None = None) -> None:
+        super().__init__(message)
+        self.details = details or []
+
+
+# ---- raised to clients ----
+
+
+class InvalidInputError(RedflowError, ValueError):
+    """The gateway refused an argument; the message names field, rule and what came."""
+
+
+class RunNotFoundError(RedflowError, LookupError):
+    """There is no run with this id."""
+
+
+class UnknownWorkflowError(RedflowError, LookupError):
+    """No workflow with this name is registered."""
+
+
+class IdempotencyKeyReusedError(RedflowError):
+    """The idempotency key was used with other input."""
+
+
+class RunFailedError(RedflowError):
+    """The run has failed; `failure` says how."""
+
+    def __init__(self, message: str, run_id: str, workflow: str, failure: Failure | None) -> None:
+        super().__init__(message)
+        self.run_id = run_id
+        self.workflow = workflow
+        self.failure = failure
+
+
+class CanceledError(RedflowError):
+    """The run was canceled."""
+
+
+class UnavailableError(RedflowError, ConnectionError):
+    """The gateway or its store could not be reached in time."""
+
+
+class RefusedError(RedflowError):
+    """The gateway refused the call; `reason` says why."""
+
+
+# ---- raised by workers ----
+
+
+class SessionRefusedError(RedflowError):
+    """The gateway will not take this worker, now or later."""

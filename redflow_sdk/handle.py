@@ -1,0 +1,67 @@
+"""A run that was started."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from redflow_sdk import converter
+from redflow_sdk.errors import CanceledError, RunFailedError, UnavailableError
+from redflow_sdk.records import Run
+
+if TYPE_CHECKING:
+    from redflow_sdk.client import Client
+
+OutputT = TypeVar("OutputT")
+
+
+@dataclass(frozen=True, slots=True)
+class RunHandle(Generic[OutputT]):
+    """A run and the type of its output. `created` is False when an idempotency key answered an existing run, and
+    `input_differs` when that one was started with other input.
+    """
+
+    id: str
+    client: Client
+    output_type: object
+    created: bool = True
+    input_differs: bool = False
+
+    async def get(self) -> Run:
+        """The run as it is now. Raises RunNotFoundError."""
+        return await self.client.get_run(self.id)
+
+    async def cancel(self, reason: str = "") -> bool:
+        """Asks for it to end as canceled; False when it had ended."""
+        return await self.client.cancel_run(self.id, reason=reason)
+
+    async def result(self, timeout: float | None = None) -> OutputT:
+        """Waits for the output, at most `timeout` seconds.
+
+        Raises RunFailedError, CanceledError, TimeoutError, RunNotFoundError.
+        """
+        run = await self._end(timeout)
+        if run.status == "succeeded":
+            value: OutputT = converter.structure(run.output, self.output_type)
+            return value
+        if run.status == "canceled":
+            raise CanceledError(f"Run canceled: {run.cancel_reason}" if run.cancel_reason else "Run canceled")
+        failure = run.failure
+        what = f"{failure.type}: {failure.message}" if failure else "unknown"
+        raise RunFailedError(f"Run failed: {what} ({run.workflow} {run.id})", run.id, run.workflow, failure)
+
+    async def _end(self, timeout: float | None) -> Run:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = 45.0 if deadline is None else deadline - time.monotonic()
+            try:
+                run = await self.client.wait_run(self.id, max(left, 0.0))
+            except UnavailableError:
+                if left <= 0:
+                    raise
+                continue
+            if run is not None:
+                return run
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError(f"run {self.id} has not ended within {timeout} s")

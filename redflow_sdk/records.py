@@ -1,0 +1,88 @@
+"""Runs, steps and failures as they are on record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+RunStatus = Literal["scheduled", "queued", "running", "waiting", "succeeded", "failed", "canceled"]
+StepStatus = Literal["succeeded", "failed", "waiting", "withdrawn"]
+FailureKind = Literal[
+    "error",
+    "timeout",
+    "canceled",
+    "validation",
+    "unknown_workflow",
+    "serialization",
+    "non_retriable",
+    "worker_lost",
+    "run_not_found",
+    "non_deterministic",
+    "await_cycle",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """Encoded data: JSON in UTF-8 unless `content_type` says otherwise."""
+
+    data: bytes
+    content_type: str = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How something failed."""
+
+    type: str
+    message: str
+    kind: FailureKind = "error"
+    traceback: str = ""
+    language: str = ""
+    details: Any = None  # Any: whatever the failing code gave along
+    cause: Failure | None = None
+    no_retry: bool = False
+    retry_after: float | None = None
+    """Seconds until the next attempt, as the failing code wished."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run. `input` and `output` are decoded JSON; listings leave them out."""
+
+    id: str
+    workflow: str
+    queue: str
+    status: RunStatus
+    attempt: int
+    max_attempts: int
+    created_at: datetime
+    input: Any = None  # Any: JSON
+    output: Any = None  # Any: JSON
+    failure: Failure | None = None
+    priority: int = 0
+    available_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    cancel_requested_at: datetime | None = None
+    cancel_reason: str = ""
+    idempotency_key: str = ""
+    parent_run_id: str = ""
+    delivery_count: int = 0
+    losses: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step of a run."""
+
+    name: str
+    seq: int
+    kind: str
+    status: StepStatus
+    attempt: int
+    output: Any = None  # Any: JSON
+    failure: Failure | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None

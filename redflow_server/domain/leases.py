@@ -1,0 +1,221 @@
+"""Leases: what a gateway asks of the store on behalf of a session, and what the store answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from redflow_server.domain.failures import Failure
+from redflow_server.domain.payloads import Payload
+from redflow_server.domain.runs import Step
+from redflow_server.domain.states import RunStatus, StepKind, StepStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Which session of which gateway a lease was last seen in. A higher epoch replaces a lower one."""
+
+    session_id: str
+    epoch: int
+    gateway_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """The queued runs of one workflow in one queue."""
+
+    queue: str
+    workflow: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A request for runs from these lanes, taken in turn."""
+
+    stamp: Stamp
+    lanes: tuple[Lane, ...]
+    count: int
+    secret: str
+    delivery_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedRun:
+    """A leased run with what its handler needs. `steps` is None when they are too many for the answer."""
+
+    run_id: str
+    lease_token: str
+    lane: Lane
+    attempt: int
+    max_attempts: int
+    deliveries: int
+    input: Payload | None
+    steps: tuple[Step, ...] | None
+    run_time_left_ms: int | None = None
+    parent_run_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """Answer to a claim: the runs, and which of the lanes were left empty."""
+
+    runs: tuple[ClaimedRun, ...]
+    emptied: tuple[Lane, ...]
+
+
+class StopReason(StrEnum):
+    """Why a handler has to stop."""
+
+    USER = "user"
+    PARENT = "parent"
+    TIMEOUT = "timeout"
+    LEASE_LOST = "lease_lost"
+    MOVED = "moved"
+    UNPARKED = "unparked"
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The order to stop a handler."""
+
+    lease_token: str
+    reason: StopReason
+    message: str = ""
+
+
+class Standing(StrEnum):
+    """How a lease stands in the store."""
+
+    HELD = "held"
+    LOST = "lost"
+    MOVED = "moved"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseStanding:
+    """How one lease stands; `stop` when its handler has to end although the lease is held."""
+
+    lease_token: str
+    standing: Standing
+    stop: Stop | None = None
+
+
+class Outcome(StrEnum):
+    """What the store did with an item of a worker."""
+
+    OK = "ok"
+    DUPLICATE = "duplicate"
+    CONFLICT = "conflict"
+    LEASE_LOST = "lost"
+    MOVED = "moved"
+    STEPS_MISSING = "steps_missing"
+    NON_DETERMINISTIC = "non_deterministic"
+    TOO_MANY_STEPS = "too_many_steps"
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """What a step function did."""
+
+    name: str
+    seq: int
+    kind: StepKind
+    status: StepStatus
+    output: Payload | None
+    failure: Failure | None
+    is_final: bool
+    elapsed_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordStep:
+    """A step to be recorded under a lease."""
+
+    run_id: str
+    lease_token: str
+    steps_recorded: int
+    step: StepRecord
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecorded:
+    """Answer to a step; `stored` is the other value that was there first."""
+
+    outcome: Outcome
+    cancel_requested: bool = False
+    stored: Step | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompleteRun:
+    """A run that returned."""
+
+    run_id: str
+    lease_token: str
+    steps_recorded: int
+    output: Payload | None
+    final_steps: tuple[StepRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FailAttempt:
+    """An attempt that raised. `jitter` is a random number in [0, 1)."""
+
+    run_id: str
+    lease_token: str
+    steps_recorded: int
+    failure: Failure
+    jitter: float
+    final_steps: tuple[StepRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AbortRun:
+    """A run that its worker stopped: canceled if that was asked for or the worker itself stops, else `failure`."""
+
+    run_id: str
+    lease_token: str
+    steps_recorded: int
+    is_worker_stopped: bool
+    reason: str
+    failure: Failure
+    final_steps: tuple[StepRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseEnded:
+    """Answer to an item that ends a lease: the status the run went to, and final steps that had other values.
+
+    `step_name` is the final step that made the store refuse the item.
+    """
+
+    outcome: Outcome
+    status: RunStatus | None = None
+    conflicts: tuple[str, ...] = ()
+    step_name: str = ""
+
+
+class ReleaseReason(StrEnum):
+    """Why a lease is handed back."""
+
+    NOT_STARTED = "not_started"
+    SHUTDOWN = "shutdown"
+    OVERLOADED = "overloaded"
+    CANCEL_IGNORED = "cancel_ignored"
+    FENCED = "fenced"
+    UNDELIVERED = "undelivered"
+    VANISHED = "vanished"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A lease to be handed back. With a `stamp` only if the lease still carries it."""
+
+    run_id: str
+    lease_token: str
+    reason: ReleaseReason
+    stamp: Stamp | None = None
+    delay_ms: int = 0
+    steps_recorded: int = 0

@@ -1,0 +1,26 @@
+"""Connected workers, as listings show them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from redflow_server.domain.session import SdkInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A worker's session on some gateway."""
+
+    session_id: str
+    gateway_id: str
+    worker_name: str
+    owner: str
+    instance_id: str
+    build_id: str
+    sdk: SdkInfo
+    queues: tuple[str, ...]
+    workflows: tuple[str, ...]
+    slot_limit: int
+    leases: int
+    is_draining: bool
+    connected_at_ms: int

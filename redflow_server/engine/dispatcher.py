@@ -1,0 +1,204 @@
+"""Which lanes may hold runs, and claiming them for sessions with free slots.
+
+A lane is *dirty* when it may hold runs that nobody here has looked for. It becomes dirty when the first session that
+serves it joins, when it is said to have filled, and when that message may have been missed. It becomes clean only by a
+claim that left it empty, if it was not said to have filled since that claim was sent. So a lost message costs at most
+the second until `due` tells which lanes have filled, and everything else is claimed at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from typing import Final
+
+from redflow_server.domain.errors import Refusal
+from redflow_server.domain.ids import new_secret
+from redflow_server.domain.leases import Claim, Claimed, ClaimedRun, Lane, Release, ReleaseReason
+from redflow_server.domain.timing import Timing
+from redflow_server.engine.session import WorkerSession
+from redflow_server.store.keys import split_lane_name
+from redflow_server.store.store import Store
+from redflow_server.telemetry import Telemetry
+
+CLAIM_LANES: Final = 64
+CLAIM_RUNS: Final = 128
+STEP_READ_BYTES: Final = 512 * 1024
+
+
+@dataclass(slots=True)
+class LaneMark:
+    """What is known of a lane that some session serves."""
+
+    sessions: set[WorkerSession] = field(default_factory=set)
+    is_being_claimed: bool = False
+    heard: int = 0
+
+
+class Dispatcher:
+    """Brings runs and sessions of one gateway together."""
+
+    def __init__(self, store: Store, timing: Timing, telemetry: Telemetry) -> None:
+        self._store = store
+        self._timing = timing
+        self._telemetry = telemetry
+        self._marks: dict[Lane, LaneMark] = {}
+        self._dirty: dict[Lane, LaneMark] = {}
+        self._sessions: deque[WorkerSession] = deque()
+        self._is_awake = False
+        self._deliveries: set[asyncio.Task[None]] = set()
+        self.unserved: dict[Lane, float] = {}
+        """Lanes that have filled, whose queue a worker here asked for by name and whose workflow none here has, by
+        when that was first heard."""
+        self.confirmed_change = 0
+        """The changes up to this one were read, not only heard: no message about them can be missing."""
+        self._asked_queues: Counter[str] = Counter()
+
+    # ---- what is dirty ----
+
+    def join(self, session: WorkerSession) -> None:
+        """The session serves its lanes from now on."""
+        self._sessions.append(session)
+        for lane in session.lanes:
+            mark = self._marks.setdefault(lane, LaneMark())
+            mark.sessions.add(session)
+            self._dirty[lane] = mark
+            self.unserved.pop(lane, None)
+        if session.opening.queues:
+            self._asked_queues.update(session.opening.queues)
+            self.confirmed_change = 0
+        self.wake()
+
+    def leave(self, session: WorkerSession) -> None:
+        """The session serves no lane any more."""
+        if session not in self._sessions:
+            return
+        self._sessions.remove(session)
+        self._asked_queues.subtract(session.opening.queues)
+        self._asked_queues = +self._asked_queues
+        for lane in session.lanes:
+            mark = self._marks[lane]
+            mark.sessions.discard(session)
+            if not mark.sessions:
+                del self._marks[lane]
+                self._dirty.pop(lane, None)
+
+    def lane_filled(self, name: str, change: int) -> None:
+        """A lane went from empty to non-empty."""
+        lane = Lane(*split_lane_name(name))
+        mark = self._marks.get(lane)
+        if mark is None:
+            if lane.queue in self._asked_queues:
+                self.unserved.setdefault(lane, time.monotonic())
+            return
+        mark.heard = max(mark.heard, change)
+        self._dirty[lane] = mark
+        self.wake()
+
+    def lanes_read(self, lanes: Iterable[tuple[str, int]]) -> None:
+        """These lanes have filled since the confirmed change, with these numbers, the lowest first."""
+        for name, change in lanes:
+            self.lane_filled(name, change)
+            self.confirmed_change = max(self.confirmed_change, change)
+
+    def suspect_all(self) -> None:
+        """Messages may have been missed."""
+        self.confirmed_change = 0
+        self._dirty.update(self._marks)
+        self.wake()
+
+    def wake(self, session: WorkerSession | None = None) -> None:
+        """Looks, once in this turn of the loop, whether dirty lanes and free slots meet."""
+        if not self._is_awake:
+            self._is_awake = True
+            asyncio.get_running_loop().call_soon(self._dispatch)
+
+    # ---- claiming ----
+
+    def _dispatch(self) -> None:
+        self._is_awake = False
+        for _ in range(len(self._sessions) if self._dirty else 0):
+            session = self._sessions[0]
+            self._sessions.rotate(-1)
+            count = min(session.free_slots, CLAIM_RUNS)
+            lanes = self._worth_claiming(session) if count else ()
+            if lanes:
+                self._claim(session, lanes, count)
+
+    def _worth_claiming(self, session: WorkerSession) -> tuple[Lane, ...]:
+        """Dirty lanes that the session serves. Those claimed last stand last, so all have their turn."""
+        lanes = (
+            lane
+            for lane, mark in self._dirty.items()
+            if session in mark.sessions and not mark.is_being_claimed and session.accepts(lane)
+        )
+        return tuple(islice(lanes, CLAIM_LANES))
+
+    def _claim(self, session: WorkerSession, lanes: tuple[Lane, ...], count: int) -> None:
+        heard = []
+        for lane in lanes:
+            mark = self._marks[lane]
+            mark.is_being_claimed = True
+            heard.append(mark.heard)
+        session.slots.claiming += count
+        claim = Claim(session.stamp, lanes, count, new_secret(), self._timing.delivery_ms)
+        future = self._store.claim(claim)
+        future.add_done_callback(partial(self._claimed, session, claim, heard, time.monotonic()))
+
+    def _claimed(
+        self,
+        session: WorkerSession,
+        claim: Claim,
+        heard: list[int],
+        sent_at: float,
+        future: asyncio.Future[Claimed],
+    ) -> None:
+        emptied: frozenset[Lane] = frozenset()
+        runs: tuple[ClaimedRun, ...] = ()
+        failed = future.cancelled() or future.exception() is not None
+        if failed:
+            if not future.cancelled():
+                self._telemetry.fault("claim", future.exception())
+        else:
+            emptied, runs = frozenset(future.result().emptied), future.result().runs
+        for lane, heard_before in zip(claim.lanes, heard, strict=True):
+            mark = self._marks.get(lane)
+            if mark is not None:
+                mark.is_being_claimed = False
+                self._dirty.pop(lane, None)
+                if lane not in emptied or mark.heard > heard_before:
+                    self._dirty[lane] = mark
+        # A reply that was under way longer than the leases it brings would start runs that others may have by now.
+        if time.monotonic() - sent_at < claim.delivery_ms / 1000:
+            self._deliver(session, runs, sent_at)
+        session.claim_ended(claim.count)
+        if not failed:
+            self.wake()
+
+    def _deliver(self, session: WorkerSession, runs: Iterable[ClaimedRun], claimed_at: float) -> None:
+        for run in runs:
+            if session.is_closed or session.is_drained:
+                release = Release(run.run_id, run.lease_token, ReleaseReason.NOT_STARTED, session.stamp)
+                self._store.release(release).add_done_callback(partial(self._telemetry.watch, "release"))
+            elif run.steps is None:
+                session.slots.deliver(run, claimed_at)
+                task = asyncio.create_task(self._deliver_with_steps(session, run))
+                self._deliveries.add(task)
+                task.add_done_callback(self._deliveries.discard)
+            else:
+                session.deliver(run, claimed_at)
+
+    async def _deliver_with_steps(self, session: WorkerSession, run: ClaimedRun) -> None:
+        """Reads steps that were too many for the claim: only the holder of the lease writes them meanwhile."""
+        try:
+            steps = await self._store.read_steps(run.run_id, STEP_READ_BYTES, (), run.lease_token)
+        except Refusal as refusal:
+            # The assignment goes back when its receipt is overdue.
+            self._telemetry.fault("reading steps", refusal)
+            return
+        session.outbox.assign(replace(run, steps=steps))

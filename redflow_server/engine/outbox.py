@@ -1,0 +1,117 @@
+"""What a gateway has to say to one worker, until the stream takes it.
+
+Everything queued leaves in one message, up to a bound; control goes before assignments, so it never waits behind them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final
+
+from redflow_server.domain.leases import ClaimedRun, Stop
+from redflow_server.domain.session import (
+    Draining,
+    GatewayMessage,
+    HeartbeatReply,
+    ItemAnswer,
+    SessionEnd,
+    SessionOpened,
+)
+
+MESSAGE_ITEMS: Final = 256
+MESSAGE_BYTES: Final = 1024 * 1024
+
+
+class Outbox:
+    """Queue of one session. One writer takes from it."""
+
+    def __init__(self) -> None:
+        self._opened: SessionOpened | None = None
+        self._heartbeat_reply: HeartbeatReply | None = None
+        self._answers: deque[ItemAnswer] = deque()
+        self._stops: deque[Stop] = deque()
+        self._assignments: deque[ClaimedRun] = deque()
+        self._is_drained = False
+        self._draining: Draining | None = None
+        self._end: SessionEnd | None = None
+        self._filled = asyncio.Event()
+
+    @property
+    def queued(self) -> int:
+        """Items that the stream has not taken."""
+        return len(self._answers) + len(self._stops) + len(self._assignments)
+
+    def open(self, opened: SessionOpened) -> None:
+        """The first message."""
+        self._opened = opened
+        self._filled.set()
+
+    def reply(self, reply: HeartbeatReply) -> None:
+        """Only the newest reply counts."""
+        self._heartbeat_reply = reply
+        self._filled.set()
+
+    def answer(self, answer: ItemAnswer) -> None:
+        """An answer to an item."""
+        self._answers.append(answer)
+        self._filled.set()
+
+    def stop(self, stop: Stop) -> None:
+        """An order to stop a handler."""
+        self._stops.append(stop)
+        self._filled.set()
+
+    def assign(self, run: ClaimedRun) -> None:
+        """A leased run."""
+        self._assignments.append(run)
+        self._filled.set()
+
+    def drained(self) -> None:
+        """No assignment follows."""
+        self._is_drained = True
+        self._filled.set()
+
+    def drain(self, draining: Draining) -> None:
+        """The gateway is going away."""
+        self._draining = draining
+        self._filled.set()
+
+    def end(self, end: SessionEnd | None = None) -> None:
+        """Nothing follows. Without a value the session ends as agreed."""
+        self._end = self._end or end or SessionEnd("", "")
+        self._filled.set()
+
+    async def take(self) -> GatewayMessage:
+        """The next message, as soon as there is something to say."""
+        await self._filled.wait()
+        message = GatewayMessage(
+            opened=self._opened,
+            heartbeat_reply=self._heartbeat_reply,
+            answers=tuple(self._answers.popleft() for _ in range(min(len(self._answers), MESSAGE_ITEMS))),
+            stops=tuple(self._stops.popleft() for _ in range(min(len(self._stops), MESSAGE_ITEMS))),
+            assignments=self._take_assignments(),
+            is_drained=self._is_drained and not self._assignments,
+            draining=self._draining,
+            end=None if self.queued else self._end,
+        )
+        self._opened = self._heartbeat_reply = self._draining = None
+        if message.is_drained:
+            self._is_drained = False
+        if not self.queued and not self._is_drained and (message.end is not None or self._end is None):
+            self._filled.clear()
+        return message
+
+    def _take_assignments(self) -> tuple[ClaimedRun, ...]:
+        taken: list[ClaimedRun] = []
+        size = 0
+        while self._assignments and len(taken) < MESSAGE_ITEMS:
+            size += _size(self._assignments[0])
+            if taken and size > MESSAGE_BYTES:
+                break
+            taken.append(self._assignments.popleft())
+        return tuple(taken)
+
+
+def _size(run: ClaimedRun) -> int:
+    return 256 + (len(run.input.data) if run.input else 0) + sum(step.size_bytes + 64 for step in run.steps or ())

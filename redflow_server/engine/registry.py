@@ -1,0 +1,95 @@
+"""The registry of workflows: who registers what, and what is in force."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from redflow_server.domain.errors import InvalidInput, Refusal, WorkflowNotFound
+from redflow_server.domain.names import check_name
+from redflow_server.domain.registry import (
+    Assertion,
+    Registration,
+    RegistrationResult,
+    RegistrationStatus,
+    Workflow,
+    check_definition,
+)
+from redflow_server.domain.session import OpenSession
+from redflow_server.store.store import Store
+
+MESSAGES: Final = {
+    RegistrationStatus.SUPERSEDED: "a later build of the same owner is in force; this worker still serves the workflow",
+    RegistrationStatus.FOREIGN_OWNER: "another owner holds the name; this worker still serves the workflow",
+}
+
+
+class Registry:
+    """Registered workflows."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def register(self, registration: Registration) -> tuple[RegistrationResult, ...]:
+        """Registers an owner's set: what is invalid is reported, the rest is in force. Raises InvalidInput for the
+        owner or build.
+        """
+        check_name("owner", registration.owner)
+        check_name("build_id", registration.build_id)
+        refused: dict[str, RegistrationResult] = {}
+        valid = []
+        names: set[str] = set()
+        for definition in registration.workflows:
+            try:
+                check_definition(definition)
+                if definition.name in names:
+                    raise InvalidInput("workflow.name", "must be unique in a registration", definition.name)
+            except Refusal as refusal:
+                refused.setdefault(
+                    definition.name, RegistrationResult(definition.name, RegistrationStatus.INVALID, str(refusal))
+                )
+            else:
+                names.add(definition.name)
+                valid.append(definition)
+        results = await self._store.register(replace(registration, workflows=tuple(valid)))
+        answers = {result.name: replace(result, message=MESSAGES.get(result.status, "")) for result in results}
+        answers.update(refused)
+        return tuple(answers[definition.name] for definition in registration.workflows)
+
+    async def register_for(self, opening: OpenSession) -> tuple[RegistrationResult, ...]:
+        """Registers what a worker brings; a worker without workflows registers nothing."""
+        if not opening.workflows:
+            return ()
+        return await self.register(Registration(opening.owner, opening.build_id, opening.workflows))
+
+    async def assert_for(self, openings: list[OpenSession]) -> None:
+        """Keeps in force what live workers have registered; registers again what is missing."""
+        asserted = [
+            (opening, Assertion(opening.owner, opening.build_id, definition.name, definition.digest))
+            for opening in openings
+            for definition in opening.workflows
+        ]
+        if not asserted:
+            return
+        needed = await self._store.assert_registry([assertion for _, assertion in asserted])
+        again = {
+            opening.instance_id: opening for (opening, _), is_needed in zip(asserted, needed, strict=True) if is_needed
+        }
+        for opening in again.values():
+            await self.register_for(opening)
+
+    async def get(self, name: str) -> Workflow:
+        """One workflow. Raises WorkflowNotFound."""
+        check_name("name", name)
+        (workflow,) = await self._store.read_workflows([name])
+        if workflow is None:
+            raise WorkflowNotFound(f"workflow {name!r} is not registered", workflow=name)
+        return workflow
+
+    async def list(self, limit: int, after: str) -> tuple[tuple[Workflow, ...], str]:
+        """A page of workflows by name, and the name after which the next begins; "" on the last."""
+        names = [name for name in await self._store.list_workflows() if name > after]
+        page = names[:limit]
+        workflows = await self._store.read_workflows(page) if page else ()
+        found = tuple(workflow for workflow in workflows if workflow is not None)
+        return found, page[-1] if len(names) > limit else ""

@@ -1,0 +1,135 @@
+"""Runs as clients see them: starting, reading, listing, canceling, waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from redflow_server.domain.errors import InvalidInput, Refusal, RunNotFound
+from redflow_server.domain.ids import RUN_ID, new_run_id, run_id_for
+from redflow_server.domain.names import (
+    MAX_ATTEMPTS,
+    MAX_PRIORITY,
+    Limits,
+    check_name,
+    check_payload,
+)
+from redflow_server.domain.registry import MAX_DURATION_MS
+from redflow_server.domain.runs import NewRun, Run, RunPage, RunQuery, StartedRun, Stats, Step, StepPage
+from redflow_server.engine.waiters import Waiters
+from redflow_server.store.store import Store
+
+MAX_PAGE: Final = 500
+MAX_OFFSET: Final = 10_000
+MAX_REASON_BYTES: Final = 4096
+MAX_WAIT_S: Final = 50.0
+MAX_WAITERS: Final = 50_000
+PAGE_BYTES: Final = 2 * 1024 * 1024
+
+
+class Runs:
+    """The runs of the store."""
+
+    def __init__(self, store: Store, waiters: Waiters, limits: Limits) -> None:
+        self._store = store
+        self._waiters = waiters
+        self._limits = limits
+
+    def start(self, run: NewRun) -> asyncio.Future[StartedRun]:
+        """Starts a run, or answers the existing one of its key.
+
+        Raises InvalidInput, PayloadTooLarge, WorkflowNotFound, IdempotencyKeyReused, StoreFull.
+        """
+        self._check(run)
+        return self._store.enqueue(run)
+
+    async def start_many(self, runs: Sequence[NewRun | Refusal]) -> list[StartedRun | Refusal]:
+        """Starts each run or says why not, in order; what was refused before stays so."""
+        started = [run if isinstance(run, Refusal) else self._start_or_refuse(run) for run in runs]
+        answers: list[StartedRun | Refusal] = []
+        for entry in started:
+            try:
+                answers.append(entry if isinstance(entry, Refusal) else await entry)
+            except Refusal as refusal:
+                answers.append(refusal)
+        return answers
+
+    def _start_or_refuse(self, run: NewRun) -> asyncio.Future[StartedRun] | Refusal:
+        try:
+            return self.start(run)
+        except Refusal as refusal:
+            return refusal
+
+    def _check(self, run: NewRun) -> None:
+        check_name("workflow", run.workflow)
+        if run.queue is not None:
+            check_name("queue", run.queue)
+        if run.idempotency_key is not None:
+            check_name("idempotency_key", run.idempotency_key)
+        check_payload("input", run.input, self._limits.max_payload_bytes)
+        if not -MAX_PRIORITY <= run.priority <= MAX_PRIORITY:
+            raise InvalidInput("priority", f"must be between -{MAX_PRIORITY} and {MAX_PRIORITY}", run.priority)
+        if run.max_attempts is not None and not 1 <= run.max_attempts <= MAX_ATTEMPTS:
+            raise InvalidInput("max_attempts", f"must be between 1 and {MAX_ATTEMPTS}", run.max_attempts)
+        if not 1 <= run.idempotency_ttl_ms <= MAX_DURATION_MS:
+            rule = "must be between 1 ms and 100 years"
+            raise InvalidInput("idempotency_ttl", rule, f"{run.idempotency_ttl_ms} ms")
+
+    async def get(self, run_id: str) -> Run:
+        """A run with its payloads. Raises RunNotFound."""
+        return await self._store.read_run(_checked(run_id))
+
+    async def list(self, query: RunQuery) -> RunPage:
+        """A page of runs, newest first, without payloads. Raises InvalidInput."""
+        if query.workflow is not None:
+            check_name("workflow", query.workflow)
+        if not 0 <= query.offset <= MAX_OFFSET:
+            raise InvalidInput("offset", f"must be between 0 and {MAX_OFFSET}", query.offset)
+        return await self._store.list_runs(query)
+
+    async def steps(self, run_id: str, limit: int, offset: int) -> StepPage:
+        """A page of a run's steps, in order of first use. Raises RunNotFound."""
+        index = await self._store.read_steps(_checked(run_id), 0)
+        names: list[str] = []
+        size = 0
+        for step in index[offset : offset + limit]:
+            size += step.size_bytes
+            if names and size > PAGE_BYTES:
+                break
+            names.append(step.name)
+        steps: tuple[Step, ...] = ()
+        if names:
+            steps = await self._store.read_steps(run_id, PAGE_BYTES + self._limits.max_payload_bytes, names)
+        end = offset + len(names)
+        return StepPage(steps, end if end < len(index) else None)
+
+    async def cancel(self, run_id: str, reason: str, request_id: str) -> bool:
+        """Asks for a run to end as canceled; False when it had ended. Raises RunNotFound, InvalidInput."""
+        if len(reason.encode()) > MAX_REASON_BYTES:
+            raise InvalidInput("reason", f"must be at most {MAX_REASON_BYTES} bytes", reason)
+        if request_id:
+            check_name("request_id", request_id)
+        return await self._store.cancel(_checked(run_id), reason, request_id)
+
+    async def wait(self, run_id: str, timeout_s: float) -> Run:
+        """The run as soon as it has ended, or as it is when the time is over. Raises RunNotFound."""
+        await self._waiters.wait(_checked(run_id), min(timeout_s, MAX_WAIT_S))
+        return await self._store.read_run(run_id)
+
+    async def stats(self) -> Stats:
+        """Counts of runs and depths of lanes."""
+        return await self._store.read_stats()
+
+
+def run_id_of_request(request_id: str) -> str:
+    """The id of the run that a start makes: a function of its request id, so that a repeat makes none."""
+    if not request_id:
+        return new_run_id()
+    return run_id_for("request", check_name("request_id", request_id))
+
+
+def _checked(run_id: str) -> str:
+    if not RUN_ID.fullmatch(run_id):
+        raise RunNotFound(f"there is no run {run_id[:100]!r}", run_id=run_id[:100])
+    return run_id

@@ -1,0 +1,400 @@
+"""One worker's session: what it says becomes calls of the store, what the store answers goes to its outbox.
+
+It keeps no state that matters: leases, steps and orders to stop are in the store, so a lost session changes no run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from redflow_server.domain.errors import ProtocolViolation, Refusal, Unavailable
+from redflow_server.domain.ids import run_id_of
+from redflow_server.domain.leases import (
+    AbortRun,
+    ClaimedRun,
+    CompleteRun,
+    FailAttempt,
+    Lane,
+    LeaseEnded,
+    LeaseStanding,
+    Outcome,
+    RecordStep,
+    Release,
+    ReleaseReason,
+    Stamp,
+    Standing,
+    StepRecorded,
+    Stop,
+    StopReason,
+)
+from redflow_server.domain.session import (
+    Capacity,
+    Effect,
+    Heartbeat,
+    HeartbeatReply,
+    Item,
+    ItemAnswer,
+    ItemStatus,
+    LeaseState,
+    OpenSession,
+    Receipt,
+    RefusedItem,
+    WorkerMessage,
+)
+from redflow_server.domain.states import RunStatus
+from redflow_server.domain.timing import Timing
+from redflow_server.engine.outbox import Outbox
+from redflow_server.engine.slots import HeldRun, Slots
+from redflow_server.store.store import Store
+from redflow_server.telemetry import Telemetry
+
+REJECT_DELAY_MS: Final = 1000
+LEFT_OUT_S: Final = 10.0
+BLOCKED_S: Final = 10.0
+MAX_QUEUED: Final = 20_000
+"""A worker that lets this many answers pile up does not read its stream."""
+
+STATUS_OF: Final = {
+    Outcome.OK: ItemStatus.OK,
+    Outcome.DUPLICATE: ItemStatus.DUPLICATE,
+    Outcome.CONFLICT: ItemStatus.CONFLICT,
+    Outcome.LEASE_LOST: ItemStatus.LEASE_LOST,
+    Outcome.MOVED: ItemStatus.MOVED,
+    Outcome.STEPS_MISSING: ItemStatus.STEPS_MISSING,
+    Outcome.NON_DETERMINISTIC: ItemStatus.INVALID,
+    Outcome.TOO_MANY_STEPS: ItemStatus.INVALID,
+}
+
+
+class WorkerSession:
+    """An open session."""
+
+    def __init__(
+        self,
+        session_id: str,
+        gateway_id: str,
+        opening: OpenSession,
+        store: Store,
+        timing: Timing,
+        telemetry: Telemetry,
+        on_room: Callable[[WorkerSession], None],
+    ) -> None:
+        self.session_id = session_id
+        self.opening = opening
+        self.stamp = Stamp(session_id, opening.session_number, gateway_id)
+        self.outbox = Outbox()
+        self.slots = Slots(opening.slot_limit)
+        self.lanes: tuple[Lane, ...] = ()
+        self.connected_at = time.time()
+        self.last_heard = time.monotonic()
+        self.is_closed = False
+        self.is_draining = False
+        self._is_paused = False
+        self._is_resting = False
+        self._left_out: dict[Lane, tuple[float, float]] = {}
+        self._blocked: dict[str, tuple[int, float]] = {}
+        self._store = store
+        self._timing = timing
+        self._telemetry = telemetry
+        self._on_room = on_room
+
+    @property
+    def free_slots(self) -> int:
+        """How many runs may be claimed for it now."""
+        if self.is_closed or self.is_draining or self._is_paused or self._is_resting:
+            return 0
+        return self.slots.free
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether the worker was told that no assignment follows."""
+        return self.is_draining and self.slots.claiming == 0
+
+    def accepts(self, lane: Lane) -> bool:
+        """Whether runs of the lane may be offered: not for a while after the worker has rejected one."""
+        if not self._left_out:
+            return True
+        until, _ = self._left_out.get(lane, (0.0, 0.0))
+        return until <= time.monotonic()
+
+    # ---- from the worker ----
+
+    def receive(self, message: WorkerMessage) -> None:
+        """Deals with a message. Raises ProtocolViolation."""
+        self.last_heard = time.monotonic()
+        if message.opening is not None:
+            raise ProtocolViolation("open may only be the first message")
+        if self.outbox.queued > MAX_QUEUED:
+            raise ProtocolViolation("the worker does not read its stream")
+        if message.heartbeat is not None:
+            self._beat(message.heartbeat)
+        for receipt in message.receipts:
+            self._acknowledge(receipt)
+        for item in message.items:
+            self._take(item)
+        if message.capacity is not None:
+            self._set_capacity(message.capacity)
+        if message.drains and not self.is_draining:
+            self.is_draining = True
+            if self.is_drained:
+                self.outbox.drained()
+        if message.closes:
+            self._hand_back_all()
+            self.outbox.end()
+
+    def _set_capacity(self, capacity: Capacity) -> None:
+        if capacity.slot_limit < 0:
+            raise ProtocolViolation(f"capacity.slot_limit must not be negative; got {capacity.slot_limit}")
+        self.slots.limit = capacity.slot_limit
+        self._is_paused = capacity.is_paused
+        self._on_room(self)
+
+    # ---- leases ----
+
+    def deliver(self, run: ClaimedRun, claimed_at: float) -> None:
+        """Sends a claimed run to the worker."""
+        self.slots.deliver(run, claimed_at)
+        self.outbox.assign(run)
+
+    def claim_ended(self, count: int) -> None:
+        """A claim for this many slots has been answered."""
+        self.slots.claiming -= count
+        if self.is_drained:
+            self.outbox.drained()
+
+    def push_stop(self, stop: Stop) -> bool:
+        """Passes on an order to stop; False when the session does not hold the lease."""
+        if stop.lease_token not in self.slots.held:
+            return False
+        self.outbox.stop(stop)
+        return True
+
+    def _beat(self, heartbeat: Heartbeat) -> None:
+        self._is_resting = False
+        listed: list[tuple[str, str]] = []
+        for lease in heartbeat.leases:
+            run_id = run_id_of(lease.lease_token)
+            if run_id is None:
+                raise ProtocolViolation("heartbeat.leases has a malformed lease token")
+            if lease.state is LeaseState.FENCED:
+                self._release_own(run_id, lease.lease_token, ReleaseReason.FENCED)
+            else:
+                listed.append((run_id, lease.lease_token))
+        self._count_missed({token for _, token in listed})
+        future = self._store.renew(self.stamp, listed, self._timing.lease_ms, self._timing.cancel_grace_ms)
+        future.add_done_callback(partial(self._beat_answered, heartbeat.sequence, listed))
+        self._on_room(self)
+
+    def _count_missed(self, listed: set[str]) -> None:
+        for token, held in list(self.slots.held.items()):
+            if token in listed or held.unanswered_items or not held.is_received:
+                held.missed_beats = 0
+                continue
+            held.missed_beats += 1
+            if held.missed_beats >= 2:
+                self._release_own(held.run_id, token, ReleaseReason.VANISHED)
+
+    def _beat_answered(
+        self, sequence: int, listed: list[tuple[str, str]], future: asyncio.Future[tuple[LeaseStanding, ...]]
+    ) -> None:
+        if future.cancelled() or self.is_closed:
+            return
+        if future.exception() is not None:
+            # No reply: a worker counts the time from its last answered heartbeat, and fences itself in time.
+            self._telemetry.fault("heartbeat", future.exception())
+            return
+        run_ids = {token: run_id for run_id, token in listed}
+        stops, lost = [], []
+        for standing in future.result():
+            token = standing.lease_token
+            if standing.standing is Standing.HELD:
+                self.slots.adopt(token, run_ids[token], time.monotonic())
+                held = self.slots.held[token]
+                held.is_received = held.receipt_is_stored = True
+                if standing.stop is not None:
+                    stops.append(standing.stop)
+            else:
+                self.slots.drop(token)
+                if standing.standing is Standing.LOST:
+                    lost.append(token)
+        self.outbox.reply(HeartbeatReply(sequence, tuple(stops), tuple(lost)))
+        self._on_room(self)
+
+    def store_receipts(self) -> asyncio.Future[tuple[LeaseStanding, ...]] | None:
+        """Writes the receipts that came since the last time, which turns short delivery leases into full ones."""
+        leases = self.slots.unstored_receipts()
+        if not leases:
+            return None
+        future = self._store.renew(self.stamp, leases, self._timing.lease_ms, self._timing.cancel_grace_ms)
+        future.add_done_callback(self._receipts_stored)
+        return future
+
+    def _receipts_stored(self, future: asyncio.Future[tuple[LeaseStanding, ...]]) -> None:
+        if future.cancelled() or future.exception() is not None:
+            return  # tried again with the next ones
+        for standing in future.result():
+            held = self.slots.held.get(standing.lease_token)
+            if held is None:
+                continue
+            held.receipt_is_stored = True
+            if standing.stop is not None:
+                self.outbox.stop(standing.stop)
+            if standing.standing in (Standing.LOST, Standing.MOVED):
+                self.slots.drop(standing.lease_token)
+                if standing.standing is Standing.LOST:
+                    self.outbox.stop(Stop(standing.lease_token, StopReason.LEASE_LOST))
+
+    def take_back_undelivered(self) -> None:
+        """Releases assignments whose receipt is overdue; the worker gets nothing new before its next heartbeat."""
+        for token in self.slots.overdue(time.monotonic() - self._timing.ack_ms / 1000):
+            self._release_own(self.slots.held[token].run_id, token, ReleaseReason.UNDELIVERED)
+            self._is_resting = True
+
+    def _acknowledge(self, receipt: Receipt) -> None:
+        self.slots.receive(receipt.lease_token)
+        if receipt.rejected is None:
+            return
+        held = self.slots.held.get(receipt.lease_token)
+        if held is None:
+            return
+        self._is_resting = True
+        if held.lane is not None:
+            _, pause_s = self._left_out.get(held.lane, (0.0, LEFT_OUT_S / 2))
+            self._left_out[held.lane] = (time.monotonic() + 2 * pause_s, 2 * pause_s)
+        self._release_own(held.run_id, receipt.lease_token, ReleaseReason.NOT_STARTED, REJECT_DELAY_MS)
+
+    def _release_own(self, run_id: str, token: str, reason: ReleaseReason, delay_ms: int = 0) -> None:
+        """Hands a lease back on the gateway's own account: only if it still carries this session's stamp."""
+        self.slots.drop(token)
+        future = self._store.release(Release(run_id, token, reason, self.stamp, delay_ms))
+        future.add_done_callback(partial(self._telemetry.watch, f"release ({reason})"))
+
+    def _hand_back_all(self) -> None:
+        self.is_draining = True
+        for token, held in list(self.slots.held.items()):
+            self._release_own(held.run_id, token, ReleaseReason.CLOSED)
+
+    def close(self) -> None:
+        """The stream is gone. Leases stay until they expire or the worker takes them up elsewhere; assignments that
+        the stream has not carried go back at once.
+        """
+        if self.is_closed:
+            return
+        self.is_closed = True
+        for token, held in list(self.slots.held.items()):
+            if not held.is_received:
+                self._release_own(held.run_id, token, ReleaseReason.UNDELIVERED)
+
+    # ---- items ----
+
+    def _take(self, item: Item | RefusedItem) -> None:
+        if isinstance(item, RefusedItem):
+            self.outbox.answer(ItemAnswer(item.request_id, item.status, item.reason, item.message))
+            return
+        token = item.effect.lease_token
+        self.slots.receive(token)
+        if self._is_held_behind(token, item.request_id):
+            self._answer_unavailable(item.request_id, "an earlier item of the run has not been answered")
+            return
+        held = self.slots.held.get(token)
+        if held is not None:
+            held.unanswered_items += 1
+        self._apply(item.effect).add_done_callback(partial(self._answered, item, held))
+
+    def _apply(self, effect: Effect) -> asyncio.Future[StepRecorded] | asyncio.Future[LeaseEnded]:
+        match effect:
+            case RecordStep():
+                return self._store.record_step(effect)
+            case CompleteRun():
+                return self._store.complete(effect)
+            case FailAttempt():
+                return self._store.fail(effect)
+            case AbortRun():
+                return self._store.abort(effect)
+            case Release():
+                return self._store.release(effect)
+
+    def _is_held_behind(self, token: str, request_id: int) -> bool:
+        """Whether an earlier item of the run is still to come again: a later one must not pass it."""
+        blocker, until = self._blocked.get(token, (request_id, 0.0))
+        if blocker == request_id or until < time.monotonic():
+            self._blocked.pop(token, None)
+            return False
+        return True
+
+    def _answered(
+        self, item: Item, held: HeldRun | None, future: asyncio.Future[StepRecorded] | asyncio.Future[LeaseEnded]
+    ) -> None:
+        if held is not None:
+            held.unanswered_items -= 1
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is not None:
+            self._item_failed(item, error)
+            return
+        answer = future.result()
+        token = item.effect.lease_token
+        if isinstance(answer, LeaseEnded):
+            self._lease_ended(item, answer)
+        else:
+            stored = (answer.stored,) if answer.stored else ()
+            self.outbox.answer(
+                ItemAnswer(
+                    item.request_id,
+                    STATUS_OF[answer.outcome],
+                    reason=_reason(answer.outcome),
+                    message=_message(answer.outcome, ""),
+                    cancel_requested=answer.cancel_requested,
+                    conflicting=stored,
+                )
+            )
+        if answer.outcome is Outcome.LEASE_LOST:
+            self.slots.drop(token)
+            self._on_room(self)
+
+    def _lease_ended(self, item: Item, answer: LeaseEnded) -> None:
+        status = STATUS_OF[answer.outcome]
+        if answer.outcome in (Outcome.OK, Outcome.DUPLICATE):
+            self.slots.drop(item.effect.lease_token)
+            self._on_room(self)
+            if answer.status is RunStatus.CANCELED:
+                status = ItemStatus.CANCELED
+        self.outbox.answer(
+            ItemAnswer(item.request_id, status, _reason(answer.outcome), _message(answer.outcome, answer.step_name))
+        )
+
+    def _item_failed(self, item: Item, error: BaseException) -> None:
+        if isinstance(error, Unavailable):
+            self._blocked.setdefault(item.effect.lease_token, (item.request_id, time.monotonic() + BLOCKED_S))
+            self._answer_unavailable(item.request_id, str(error))
+        elif isinstance(error, Refusal):
+            self.outbox.answer(ItemAnswer(item.request_id, ItemStatus.UNAVAILABLE, error.reason, str(error), 1000))
+        else:
+            fault_id = self._telemetry.fault("item", error)
+            self.outbox.answer(ItemAnswer(item.request_id, ItemStatus.INVALID, "INTERNAL", f"fault {fault_id}"))
+
+    def _answer_unavailable(self, request_id: int, message: str) -> None:
+        delay_ms = Unavailable.retry_delay_ms
+        self.outbox.answer(
+            ItemAnswer(request_id, ItemStatus.UNAVAILABLE, "STORE_UNAVAILABLE", message, retry_delay_ms=delay_ms)
+        )
+
+
+def _reason(outcome: Outcome) -> str:
+    return "" if outcome is Outcome.OK else outcome.name
+
+
+def _message(outcome: Outcome, step_name: str) -> str:
+    step = f" {step_name!r}" if step_name else ""
+    match outcome:
+        case Outcome.NON_DETERMINISTIC:
+            return f"step{step} is on record as another kind of step"
+        case Outcome.TOO_MANY_STEPS:
+            return f"the run has too many steps to record{step}"
+        case _:
+            return ""

@@ -1,0 +1,215 @@
+"""The worker sessions of one gateway: opening them, keeping them honest, closing them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final
+
+from redflow_server.domain.errors import InvalidInput, ProtocolViolation, RevisionUnsupported, SessionSilent
+from redflow_server.domain.ids import new_name, run_id_of
+from redflow_server.domain.leases import Lane, LeaseStanding, Release, ReleaseReason, Standing, Stop
+from redflow_server.domain.names import check_name
+from redflow_server.domain.registry import RegistrationResult
+from redflow_server.domain.session import Draining, HeldLease, LeaseState, OpenSession, SessionEnd, SessionOpened
+from redflow_server.domain.timing import Timing
+from redflow_server.domain.workers import Worker
+from redflow_server.engine.dispatcher import Dispatcher
+from redflow_server.engine.registry import Registry
+from redflow_server.engine.session import WorkerSession
+from redflow_server.store.store import Store
+from redflow_server.telemetry import Telemetry
+
+REVISION: Final = 1
+MAX_SLOTS: Final = 10_000
+MAX_QUEUES: Final = 1_000
+MAX_WORKFLOWS: Final = 1_000
+MAX_LANES: Final = 20_000
+ANNOUNCE_KEEP_MS: Final = 30_000
+
+
+class Sessions:
+    """The open sessions."""
+
+    def __init__(
+        self,
+        gateway_id: str,
+        store: Store,
+        timing: Timing,
+        registry: Registry,
+        dispatcher: Dispatcher,
+        telemetry: Telemetry,
+    ) -> None:
+        self._gateway_id = gateway_id
+        self._store = store
+        self._timing = timing
+        self._registry = registry
+        self._dispatcher = dispatcher
+        self._telemetry = telemetry
+        self._open: dict[str, WorkerSession] = {}
+        self._draining: Draining | None = None
+        self._emptied = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    async def open(self, opening: OpenSession) -> WorkerSession:
+        """Opens a session: registers its workflows and takes over the leases its worker holds.
+
+        Raises RevisionUnsupported, InvalidInput, StoreUnavailable.
+        """
+        _check_opening(opening)
+        session = WorkerSession(
+            new_name(), self._gateway_id, opening, self._store, self._timing, self._telemetry, self._dispatcher.wake
+        )
+        registrations = await self._registry.register_for(opening)
+        session.lanes = _lanes(opening, registrations)
+        if len(session.lanes) > MAX_LANES:
+            raise InvalidInput("open.queues", f"times workflows must be at most {MAX_LANES} lanes", len(session.lanes))
+        standings = await self._take_over(session, opening.held_leases)
+        self._supersede(opening)
+        self._open[session.session_id] = session
+        session.outbox.open(SessionOpened(session.session_id, REVISION, registrations, standings))
+        self._dispatcher.join(session)
+        self._telemetry.count("sessions.opened")
+        await self.announce()
+        return session
+
+    async def _take_over(self, session: WorkerSession, held: tuple[HeldLease, ...]) -> tuple[LeaseStanding, ...]:
+        leases = []
+        for lease in held:
+            run_id = run_id_of(lease.lease_token)
+            if run_id is None:
+                raise ProtocolViolation("open.held_leases has a malformed lease token")
+            leases.append((run_id, lease.lease_token))
+        if not leases:
+            return ()
+        standings = await self._store.renew(session.stamp, leases, self._timing.lease_ms, self._timing.cancel_grace_ms)
+        for (run_id, token), lease, standing in zip(leases, held, standings, strict=True):
+            if standing.standing is not Standing.HELD:
+                continue
+            if lease.state is LeaseState.FENCED:
+                await self._store.release(Release(run_id, token, ReleaseReason.FENCED, session.stamp))
+            else:
+                session.slots.adopt(token, run_id, time.monotonic())
+        return standings
+
+    def _supersede(self, opening: OpenSession) -> None:
+        """Ends earlier sessions of the same worker, unless it is leaving them by agreement."""
+        for session in list(self._open.values()):
+            earlier = session.opening.session_number < opening.session_number
+            if session.opening.instance_id == opening.instance_id and earlier and self._draining is None:
+                session.outbox.end(SessionEnd("SESSION_SUPERSEDED", "the worker has opened a newer session"))
+                self.close(session)
+
+    def close(self, session: WorkerSession) -> None:
+        """The session's stream has ended."""
+        if self._open.pop(session.session_id, None) is None:
+            return
+        self._dispatcher.leave(session)
+        session.close()
+        if not self._open:
+            self._emptied.set()
+        self._telemetry.count("sessions.closed")
+        self._store.forget_session(session.session_id).add_done_callback(
+            lambda future: self._telemetry.watch("forget_session", future)
+        )
+
+    def drain(self, grace_ms: int) -> None:
+        """Tells every worker that the gateway is going away; nothing more is claimed for them."""
+        self._draining = Draining(grace_ms, reconnect_delay_ms=0)
+        for session in self._open.values():
+            self._dispatcher.leave(session)
+            session.outbox.drain(self._draining)
+
+    async def wait_until_empty(self) -> None:
+        """Returns when no session is open."""
+        while self._open:
+            self._emptied.clear()
+            await self._emptied.wait()
+
+    def end_all(self) -> None:
+        """Ends every session."""
+        for session in self._open.values():
+            session.outbox.end(SessionEnd("GATEWAY_STOPPED", "the gateway stops"))
+
+    def push_stop(self, stop: Stop) -> None:
+        """Passes an order to stop to the session that holds the lease."""
+        for session in self._open.values():
+            if session.push_stop(stop):
+                return
+
+    async def announce(self) -> None:
+        """Keeps the sessions in the listings of workers."""
+        if self._open:
+            await self._store.announce_sessions(map(_describe, self._open.values()), ANNOUNCE_KEEP_MS)
+
+    async def assert_registry(self) -> None:
+        """Keeps the definitions of live workers from going stale; registers again what the store has lost."""
+        await self._registry.assert_for([session.opening for session in self._open.values()])
+
+    async def tick(self) -> None:
+        """Writes receipts, takes back what was not received, ends sessions that are silent."""
+        silent_since = time.monotonic() - self._timing.silence_ms / 1000
+        receipts: list[asyncio.Future[tuple[LeaseStanding, ...]]] = []
+        for session in list(self._open.values()):
+            if session.last_heard < silent_since:
+                session.outbox.end(SessionEnd(SessionSilent.reason, str(SessionSilent())))
+                self.close(session)
+                continue
+            session.take_back_undelivered()
+            if (stored := session.store_receipts()) is not None:
+                receipts.append(stored)
+        await asyncio.gather(*receipts)
+
+
+def _check_opening(opening: OpenSession) -> None:
+    if not opening.min_revision <= REVISION <= opening.max_revision:
+        spoken = f"{opening.min_revision} to {opening.max_revision}"
+        raise RevisionUnsupported(f"the gateway speaks revision {REVISION}, the worker {spoken}")
+    for field, value in (
+        ("open.owner", opening.owner),
+        ("open.worker_name", opening.worker_name),
+        ("open.instance_id", opening.instance_id),
+        ("open.build_id", opening.build_id),
+        *(("open.queues", queue) for queue in opening.queues),
+    ):
+        check_name(field, value)
+    if not 0 <= opening.slot_limit <= MAX_SLOTS:
+        raise InvalidInput("open.slot_limit", f"must be between 0 and {MAX_SLOTS}", opening.slot_limit)
+    if opening.session_number < 1:
+        raise InvalidInput("open.session_number", "must be at least 1", opening.session_number)
+    if len(opening.queues) > MAX_QUEUES:
+        raise InvalidInput("open.queues", f"must be at most {MAX_QUEUES}", len(opening.queues))
+    if len(opening.workflows) > MAX_WORKFLOWS:
+        raise InvalidInput("open.workflows", f"must be at most {MAX_WORKFLOWS}", len(opening.workflows))
+
+
+def _lanes(opening: OpenSession, registrations: tuple[RegistrationResult, ...]) -> tuple[Lane, ...]:
+    """The lanes a session serves: its queues, or those of its workflows, and what these left behind elsewhere."""
+    former = {result.name: result.former_queues for result in registrations}
+    queues = opening.queues or tuple(definition.queue for definition in opening.workflows)
+    lanes = []
+    for definition in opening.workflows:
+        own = queues if opening.queues else (*queues, *former.get(definition.name, ()))
+        lanes += [Lane(queue, definition.name) for queue in own]
+    return tuple(dict.fromkeys(lanes))
+
+
+def _describe(session: WorkerSession) -> Worker:
+    opening = session.opening
+    return Worker(
+        session_id=session.session_id,
+        gateway_id=session.stamp.gateway_id,
+        worker_name=opening.worker_name,
+        owner=opening.owner,
+        instance_id=opening.instance_id,
+        build_id=opening.build_id,
+        sdk=opening.sdk,
+        queues=tuple(dict.fromkeys(lane.queue for lane in session.lanes)) or opening.queues,
+        workflows=tuple(definition.name for definition in opening.workflows),
+        slot_limit=session.slots.limit,
+        leases=len(session.slots.held),
+        is_draining=session.is_draining,
+        connected_at_ms=int(session.connected_at * 1000),
+    )

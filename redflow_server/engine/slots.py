@@ -1,0 +1,63 @@
+"""The account of one session: the leases it holds, and the room it has for more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from redflow_server.domain.leases import ClaimedRun, Lane
+
+
+@dataclass(slots=True)
+class HeldRun:
+    """A lease as the gateway knows it. `lane` is None for one that came with the worker from another session."""
+
+    run_id: str
+    lane: Lane | None
+    claimed_at: float
+    is_received: bool = False
+    receipt_is_stored: bool = False
+    unanswered_items: int = 0
+    missed_beats: int = 0
+
+
+class Slots:
+    """Leases held by token, and claims under way. Free slots follow from these, so none can leak."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.held: dict[str, HeldRun] = {}
+        self.claiming = 0
+
+    @property
+    def free(self) -> int:
+        """How many more runs the worker takes."""
+        return max(0, self.limit - len(self.held) - self.claiming)
+
+    def deliver(self, run: ClaimedRun, claimed_at: float) -> None:
+        """A claimed run is on its way to the worker."""
+        self.held[run.lease_token] = HeldRun(run.run_id, run.lane, claimed_at)
+
+    def adopt(self, lease_token: str, run_id: str, at: float) -> None:
+        """The worker brought the lease along."""
+        if lease_token not in self.held:
+            self.held[lease_token] = HeldRun(run_id, None, at, is_received=True, receipt_is_stored=True)
+
+    def receive(self, lease_token: str) -> None:
+        """The worker has shown that it has the assignment."""
+        held = self.held.get(lease_token)
+        if held is not None:
+            held.is_received = True
+
+    def drop(self, lease_token: str) -> HeldRun | None:
+        """The lease is over, or no longer this session's."""
+        return self.held.pop(lease_token, None)
+
+    def overdue(self, before: float) -> list[str]:
+        """The tokens claimed before a time that the worker has not acknowledged."""
+        return [token for token, held in self.held.items() if not held.is_received and held.claimed_at < before]
+
+    def unstored_receipts(self) -> list[tuple[str, str]]:
+        """The leases, as (run id, token), whose receipt the store does not know yet."""
+        return [
+            (held.run_id, token) for token, held in self.held.items() if held.is_received and not held.receipt_is_stored
+        ]

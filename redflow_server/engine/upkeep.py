@@ -1,0 +1,105 @@
+"""What has to be done because time passes, each as one bounded pass. Every gateway does all of it: a pass finds what is
+due inside a script, so two of them never do the same thing twice, and there is no leader to lose.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+from redflow_server.domain.states import RunStatus
+from redflow_server.domain.timing import Timing
+from redflow_server.engine.dispatcher import Dispatcher
+from redflow_server.store.replies import Due
+from redflow_server.store.store import Store
+from redflow_server.telemetry import Telemetry, log
+
+SLICE: Final = 100
+SWEEP_SLICE: Final = 25
+UNKNOWN_GRACE_MS: Final = 3_000
+SWEPT: Final = (RunStatus.SCHEDULED, RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.WAITING)
+
+
+def _seven_days() -> dict[RunStatus, int]:
+    return dict.fromkeys((RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.CANCELED), 7 * 24 * 3600 * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class UpkeepSettings:
+    """How long things are kept."""
+
+    retention_ms: dict[RunStatus, int] = field(default_factory=_seven_days)
+    unknown_grace_ms: int = UNKNOWN_GRACE_MS
+
+
+class Upkeep:
+    """The passes. Each says whether more is waiting to be done now."""
+
+    def __init__(
+        self,
+        store: Store,
+        timing: Timing,
+        dispatcher: Dispatcher,
+        telemetry: Telemetry,
+        settings: UpkeepSettings,
+    ) -> None:
+        self._store = store
+        self._timing = timing
+        self._dispatcher = dispatcher
+        self._telemetry = telemetry
+        self._settings = settings
+        self._swept_seqs: dict[RunStatus, int | None] = dict.fromkeys(SWEPT)
+
+    async def look_ahead(self) -> Due:
+        """What is due when; and which lanes have filled, in case a message about one was lost."""
+        due = await self._store.due(self._dispatcher.confirmed_change)
+        self._dispatcher.lanes_read(due.lanes)
+        return due
+
+    async def promote(self) -> bool:
+        """Moves due runs to their lanes."""
+        promoted = await self._store.promote(SLICE)
+        self._telemetry.count("runs.promoted", promoted)
+        return promoted == SLICE
+
+    async def reap(self) -> bool:
+        """Takes expired leases back."""
+        tick_ms = self._timing.reap_ms
+        reaped = await self._store.reap(self._timing.lease_ms, max(5000, 3 * tick_ms), SLICE)
+        self._telemetry.count("leases.expired", reaped.total)
+        return reaped.total == SLICE
+
+    async def expire(self) -> bool:
+        """Ends runs whose time is up."""
+        expired = await self._store.expire(SLICE)
+        self._telemetry.count("runs.timed_out", expired)
+        return expired == SLICE
+
+    async def purge(self) -> bool:
+        """Removes runs that were kept long enough."""
+        purged = await self._store.purge(self._settings.retention_ms, SLICE)
+        self._telemetry.count("runs.purged", purged.purged)
+        return purged.seen == SLICE
+
+    async def sweep(self) -> bool:
+        """Looks at a slice of the open runs of each status, and repairs what must not be."""
+        for status in SWEPT:
+            swept = await self._store.sweep(status, self._swept_seqs[status], SWEEP_SLICE)
+            self._swept_seqs[status] = swept.next_seq
+            for run_id, what in swept.repairs:
+                self._telemetry.count(f"repaired.{what}")
+                log.warning("repaired run %s: its %s was missing", run_id, what)
+        return False
+
+    async def fail_unknown(self) -> bool:
+        """Fails runs of workflows that nobody knows, in queues that a worker here asked for by name."""
+        grace_ms = self._settings.unknown_grace_ms
+        heard_before = time.monotonic() - grace_ms / 1000
+        for lane, heard_at in list(self._dispatcher.unserved.items()):
+            if heard_at <= heard_before:
+                unknown = await self._store.fail_unknown(lane.queue, lane.workflow, grace_ms, SLICE)
+                self._telemetry.count("runs.unknown_workflow", unknown.failed)
+                if unknown.left == 0:
+                    self._dispatcher.unserved.pop(lane, None)
+        return False

@@ -1,0 +1,72 @@
+"""The whole timetable of a gateway on one screen: every duty, its pass and how often."""
+
+from __future__ import annotations
+
+from redflow_server.domain.timing import Timing
+from redflow_server.engine.sessions import Sessions
+from redflow_server.engine.upkeep import Upkeep
+from redflow_server.engine.waiters import Waiters
+from redflow_server.loops.loop import Loop
+from redflow_server.loops.timetable import Timetable
+from redflow_server.telemetry import Telemetry
+
+
+class Duties:
+    """All loops of a gateway."""
+
+    def __init__(
+        self, upkeep: Upkeep, sessions: Sessions, waiters: Waiters, timing: Timing, telemetry: Telemetry
+    ) -> None:
+        async def keep_sessions() -> bool:
+            await sessions.tick()
+            return False
+
+        async def keep_registry() -> bool:
+            await sessions.assert_registry()
+            await sessions.announce()
+            return False
+
+        async def keep_waiters() -> bool:
+            await waiters.tick()
+            return False
+
+        self.promoter = Loop("promoter", upkeep.promote, 30.0, telemetry)
+        self.deadlines = Loop("deadlines", upkeep.expire, 30.0, telemetry)
+        self.reaper = Loop("reaper", upkeep.reap, timing.reap_ms / 1000, telemetry)
+        self.sessions = Loop("sessions", keep_sessions, timing.receipt_flush_ms / 1000, telemetry, jitter=0.0)
+        self.registry = Loop("registry", keep_registry, 10.0, telemetry)
+        self.waiters = Loop("waiters", keep_waiters, 1.0, telemetry)
+        self.unknown = Loop("unknown", upkeep.fail_unknown, 1.0, telemetry)
+        self.retention = Loop("retention", upkeep.purge, 5.0, telemetry)
+        self.sweep = Loop("sweep", upkeep.sweep, 60.0, telemetry)
+        self.timetable = Timetable(upkeep.look_ahead, {"scheduled": self.promoter, "deadlines": self.deadlines})
+        self.look_ahead = Loop("timetable", self.timetable.tick, 1.0, telemetry)
+
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        """All of them, in the order in which they start."""
+        return (
+            *(self.look_ahead, self.promoter, self.deadlines, self.reaper, self.sessions, self.registry),
+            *(self.waiters, self.unknown, self.retention, self.sweep),
+        )
+
+    @property
+    def dead(self) -> tuple[str, ...]:
+        """The loops that should run and do not."""
+        return tuple(loop.name for loop in self.loops if not loop.is_alive)
+
+    def start(self) -> None:
+        """Starts all loops."""
+        for loop in self.loops:
+            loop.start()
+
+    async def stop(self) -> None:
+        """Stops all loops."""
+        self.timetable.stop()
+        for loop in self.loops:
+            await loop.stop()
+
+    def catch_up(self) -> None:
+        """Messages may have been missed: what they could have been about is looked at now."""
+        for loop in (self.look_ahead, self.promoter, self.deadlines, self.waiters, self.sessions):
+            loop.wake()

@@ -1,0 +1,48 @@
+"""When the next thing of each kind is due: read from the store once a second, heard from other gateways in between.
+
+Redis' clock decides what is due. The timetable learns by how much it is off the local one, and wakes loops in time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+from redflow_server.loops.loop import Loop
+from redflow_server.store.replies import Due
+
+
+class Timetable:
+    """Wakes the loop of each kind when something of that kind becomes due."""
+
+    def __init__(self, read: Callable[[], Awaitable[Due]], loops: Mapping[str, Loop]) -> None:
+        self._read = read
+        self._loops = loops
+        self._ahead_s = 0.0
+        self._alarms: dict[str, asyncio.TimerHandle] = {}
+
+    async def tick(self) -> bool:
+        """Reads what is due when."""
+        due = await self._read()
+        self._ahead_s = due.now_ms / 1000 - asyncio.get_running_loop().time()
+        for kind, at_ms in (("scheduled", due.scheduled_at_ms), ("deadlines", due.deadline_at_ms)):
+            if at_ms is not None:
+                self.due(kind, at_ms)
+        return False
+
+    def due(self, kind: str, at_ms: int) -> None:
+        """Something of this kind is due at this time."""
+        loop = asyncio.get_running_loop()
+        at = at_ms / 1000 - self._ahead_s
+        alarm = self._alarms.get(kind)
+        if alarm is not None and not alarm.cancelled() and loop.time() < alarm.when() <= at:
+            return
+        if alarm is not None:
+            alarm.cancel()
+        # Half a millisecond late rather than early: a pass that comes early finds nothing.
+        self._alarms[kind] = loop.call_at(at + 0.0005, self._loops[kind].wake)
+
+    def stop(self) -> None:
+        """Forgets all alarms."""
+        for alarm in self._alarms.values():
+            alarm.cancel()

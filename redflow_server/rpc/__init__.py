@@ -1,0 +1,1 @@
+"""gRPC: parse a message, call the engine, render the answer. Nothing else knows gRPC, and no rule lives here."""

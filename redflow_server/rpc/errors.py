@@ -1,0 +1,116 @@
+"""Refusals on the wire: the only place that knows status codes.
+
+A refusal travels as its code, its message, and one ErrorInfo with its stable reason, in `grpc-status-details-bin`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias
+
+import grpc
+from google.protobuf.any_pb2 import Any as AnyMessage
+
+from redflow_sdk.proto.v1 import status_pb2
+from redflow_server.domain import errors
+from redflow_server.rpc.convert import duration
+from redflow_server.telemetry import Telemetry
+
+CODES: Final[dict[type[errors.Refusal], grpc.StatusCode]] = {
+    errors.InvalidInput: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.PayloadTooLarge: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.RunNotFound: grpc.StatusCode.NOT_FOUND,
+    errors.WorkflowNotFound: grpc.StatusCode.NOT_FOUND,
+    errors.IdempotencyKeyReused: grpc.StatusCode.ALREADY_EXISTS,
+    errors.LeaseLost: grpc.StatusCode.ABORTED,
+    errors.ResetNotAllowed: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.RevisionUnsupported: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.ProtocolViolation: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.SessionSilent: grpc.StatusCode.ABORTED,
+    errors.StoreFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.TooManyWaiters: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.PrefixTaken: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.RedisUnfit: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.SessionSuperseded: grpc.StatusCode.ABORTED,
+    errors.StoreUnavailable: grpc.StatusCode.UNAVAILABLE,
+    errors.GatewayDraining: grpc.StatusCode.UNAVAILABLE,
+}
+
+ERROR_INFO: Final = "type.googleapis.com/google.rpc.ErrorInfo"
+RETRY_INFO: Final = "type.googleapis.com/google.rpc.RetryInfo"
+DOMAIN: Final = "redflow"
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"  # Any: any request, any response
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"  # Any: as above; not generic at run time
+
+
+def details(refusal: errors.Refusal) -> bytes:
+    """The trailer of a refusal."""
+    status = status_pb2.Status(code=CODES[type(refusal)].value[0], message=str(refusal))
+    info = status_pb2.ErrorInfo(reason=refusal.reason, domain=DOMAIN, metadata=refusal.details)
+    status.details.append(AnyMessage(type_url=ERROR_INFO, value=info.SerializeToString()))
+    if isinstance(refusal, errors.Unavailable):
+        retry = status_pb2.RetryInfo(retry_delay=duration(refusal.retry_delay_ms))
+        status.details.append(AnyMessage(type_url=RETRY_INFO, value=retry.SerializeToString()))
+    return status.SerializeToString()
+
+
+class Answering(grpc.aio.ServerInterceptor):
+    """Unary calls whose refusals become statuses, and whose faults are logged once, with an id for the caller.
+
+    A call that this version does not serve is answered UNIMPLEMENTED by name. Streams pass: they answer in band.
+    """
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._telemetry = telemetry
+        self._handlers: dict[str, Handler] = {}
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
+        """The handler of a call, as it answers."""
+        name = handler_call_details.method
+        if name not in self._handlers:
+            handler = await continuation(handler_call_details)
+            if handler is None:
+                return None
+            self._handlers[name] = self._answering(name, handler)
+        return self._handlers[name]
+
+    def _answering(self, name: str, handler: Handler) -> Handler:
+        method = handler.unary_unary or handler.unary_stream or handler.stream_stream
+        is_served = inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method)
+        if not is_served:
+            return _with(handler, _unserved(name))
+        if handler.unary_unary is None:
+            return handler
+        return _with(handler, self._answer(name, handler.unary_unary))
+
+    def _answer(self, name: str, method: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:  # Any: as above
+        async def call(request: Any, context: Context) -> Any:  # Any: whatever the method takes and answers
+            try:
+                return await method(request, context)
+            except errors.Refusal as refusal:
+                self._telemetry.fault(name, refusal)
+                trailer = (("grpc-status-details-bin", details(refusal)),)
+                await context.abort(CODES[type(refusal)], str(refusal), trailer)
+            except Exception as error:  # the boundary: whatever else went wrong is INTERNAL to the caller
+                fault_id = self._telemetry.fault(name, error)
+                await context.abort(grpc.StatusCode.INTERNAL, f"fault {fault_id}")
+
+        return call
+
+
+def _unserved(name: str) -> Callable[[Any, Context], Awaitable[None]]:
+    async def call(request: object, context: Context) -> None:
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"this version of the gateway does not serve {name}")
+
+    return call
+
+
+def _with(handler: Handler, method: Callable[..., Awaitable[Any]]) -> Handler:
+    make = grpc.unary_unary_rpc_method_handler if handler.unary_unary else grpc.unary_stream_rpc_method_handler
+    return make(method, handler.request_deserializer, handler.response_serializer)

@@ -1,0 +1,98 @@
+"""RunService: starting, watching and canceling runs."""
+
+from __future__ import annotations
+
+from redflow_sdk.proto.api.v1 import run_service_pb2 as pb
+from redflow_sdk.proto.api.v1 import run_service_pb2_grpc as stubs
+from redflow_server.domain.errors import InvalidInput, Refusal
+from redflow_server.domain.payloads import EMPTY_OBJECT
+from redflow_server.domain.runs import DEFAULT_IDEMPOTENCY_TTL_MS, InputMismatch, NewRun, RunQuery, StartedRun
+from redflow_server.engine.runs import MAX_WAIT_S, Runs, run_id_of_request
+from redflow_server.rpc import convert
+from redflow_server.rpc.errors import Context
+
+MAX_BATCH = 1000
+MISMATCH = {pb.INPUT_MISMATCH_REJECT: InputMismatch.REJECT}
+
+
+class RunService(stubs.RunServiceServicer):
+    """Parse, call the engine, render."""
+
+    def __init__(self, runs: Runs) -> None:
+        self._runs = runs
+
+    async def StartRun(self, request: pb.StartRunRequest, context: Context) -> pb.StartRunResponse:
+        return _started(await self._runs.start(_new_run(request)))
+
+    async def BatchStartRuns(self, request: pb.BatchStartRunsRequest, context: Context) -> pb.BatchStartRunsResponse:
+        if len(request.runs) > MAX_BATCH:
+            raise InvalidInput("runs", f"must be at most {MAX_BATCH}", len(request.runs))
+        answers = await self._runs.start_many([_new_run_or_refusal(run) for run in request.runs])
+        return pb.BatchStartRunsResponse(results=map(_result, answers))
+
+    async def GetRun(self, request: pb.GetRunRequest, context: Context) -> pb.GetRunResponse:
+        return pb.GetRunResponse(run=convert.run(await self._runs.get(request.run_id)))
+
+    async def ListRuns(self, request: pb.ListRunsRequest, context: Context) -> pb.ListRunsResponse:
+        query = RunQuery(
+            status=convert.RUN_STATUS_OF.get(request.status),
+            workflow=request.workflow or None,
+            limit=convert.page_size(request.page_size),
+            offset=max(0, request.offset),
+            before_seq=convert.number_of(request.page_token),
+        )
+        page = await self._runs.list(query)
+        return pb.ListRunsResponse(runs=map(convert.run, page.runs), next_page_token=convert.page_token(page.next_seq))
+
+    async def ListRunSteps(self, request: pb.ListRunStepsRequest, context: Context) -> pb.ListRunStepsResponse:
+        offset = convert.number_of(request.page_token) or 0
+        page = await self._runs.steps(request.run_id, convert.page_size(request.page_size), offset)
+        return pb.ListRunStepsResponse(
+            steps=map(convert.step, page.steps), next_page_token=convert.page_token(page.next_offset)
+        )
+
+    async def CancelRun(self, request: pb.CancelRunRequest, context: Context) -> pb.CancelRunResponse:
+        accepted = await self._runs.cancel(request.run_id, request.reason, request.request_id)
+        return pb.CancelRunResponse(accepted=accepted)
+
+    async def WaitRun(self, request: pb.WaitRunRequest, context: Context) -> pb.WaitRunResponse:
+        timeout_ms = convert.optional_ms("timeout", request, "timeout")
+        run = await self._runs.wait(request.run_id, MAX_WAIT_S if timeout_ms is None else timeout_ms / 1000)
+        return pb.WaitRunResponse(done=run.status.is_terminal, run=convert.run(run))
+
+
+def _new_run(request: pb.StartRunRequest) -> NewRun:
+    ttl_ms = convert.optional_ms("idempotency_ttl", request, "idempotency_ttl")
+    available_at_ms = None
+    if request.HasField("available_time"):
+        available_at_ms = convert.at_ms_of("available_time", request.available_time)
+    return NewRun(
+        run_id=run_id_of_request(request.request_id),
+        workflow=request.workflow,
+        input=convert.payload_of(request.input) if request.HasField("input") else EMPTY_OBJECT,
+        queue=request.queue or None,
+        priority=request.priority,
+        max_attempts=request.max_attempts or None,
+        available_at_ms=available_at_ms,
+        idempotency_key=request.idempotency_key or None,
+        idempotency_ttl_ms=DEFAULT_IDEMPOTENCY_TTL_MS if ttl_ms is None else ttl_ms,
+        on_input_mismatch=MISMATCH.get(request.on_input_mismatch, InputMismatch.RETURN),
+        is_typed=request.typed,
+    )
+
+
+def _new_run_or_refusal(request: pb.StartRunRequest) -> NewRun | Refusal:
+    try:
+        return _new_run(request)
+    except Refusal as refusal:
+        return refusal
+
+
+def _started(started: StartedRun) -> pb.StartRunResponse:
+    return pb.StartRunResponse(run_id=started.run_id, created=started.was_created, input_differs=started.input_differs)
+
+
+def _result(answer: StartedRun | Refusal) -> pb.BatchStartRunsResult:
+    if isinstance(answer, Refusal):
+        return pb.BatchStartRunsResult(refused=pb.StartRefusal(reason=answer.reason, message=str(answer)))
+    return pb.BatchStartRunsResult(started=_started(answer))

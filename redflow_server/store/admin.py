@@ -1,0 +1,125 @@
+"""The Redis behind a gateway: whether it will do, what it promises, and starting over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from redis.exceptions import RedisError
+
+from redflow_server.domain.errors import StoreUnavailable
+from redflow_server.store.keys import Keys
+from redflow_server.store.wire import Dial
+
+MINIMUM: Final = {"redis": (6, 2), "valkey": (7, 2)}
+
+
+class Persistence(StrEnum):
+    """What an acknowledgement survives."""
+
+    MEMORY = "memory"
+    SNAPSHOT = "snapshot"
+    AOF_EVERYSEC = "aof_everysec"
+    AOF_ALWAYS = "aof_always"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something wrong with the Redis, in one sentence. A gateway does not start on a fatal one."""
+
+    sentence: str
+    is_fatal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RedisReport:
+    """What a Redis says of itself."""
+
+    name: str
+    version: str
+    persistence: Persistence
+    replicas: int
+    max_memory_bytes: int
+    eviction_policy: str
+    problems: tuple[Problem, ...]
+
+
+class Admin:
+    """Commands that are no transitions."""
+
+    def __init__(self, dial: Dial, keys: Keys) -> None:
+        self._dial = dial
+        self._keys = keys
+
+    async def inspect(self, accepts_eviction: bool) -> RedisReport:
+        """Reads settings and judges them. Raises StoreUnavailable."""
+        async with self._dial.client() as client:
+            try:
+                info: dict[str, Any] = await client.info()  # Any: numbers and strings
+            except (RedisError, OSError) as error:
+                raise StoreUnavailable(f"Redis does not answer: {error}") from error
+            try:
+                _, fsync = await client.execute_command("CONFIG", "GET", "appendfsync")  # type: ignore[no-untyped-call]  # redis-py
+            except RedisError:
+                fsync = b"everysec"  # managed services may deny CONFIG
+        name = "valkey" if "valkey_version" in info else "redis"
+        version = str(info.get("valkey_version", info["redis_version"]))
+        persistence = Persistence.SNAPSHOT if info.get("rdb_last_save_time") else Persistence.MEMORY
+        if info.get("aof_enabled"):
+            persistence = Persistence.AOF_ALWAYS if fsync == b"always" else Persistence.AOF_EVERYSEC
+        policy = str(info.get("maxmemory_policy", "unknown"))
+        return RedisReport(
+            name=name,
+            version=version,
+            persistence=persistence,
+            replicas=int(info.get("connected_slaves", 0)),
+            max_memory_bytes=int(info.get("maxmemory", 0)),
+            eviction_policy=policy,
+            problems=tuple(_problems(info, name, version, persistence, accepts_eviction)),
+        )
+
+    async def reset(self) -> int:
+        """Deletes every key under the prefix; how many. Raises StoreUnavailable."""
+        deleted = 0
+        pattern = "".join(f"\\{letter}" if letter in "*?[]\\^-" else letter for letter in self._keys.prefix) + ":*"
+        async with self._dial.client() as client:
+            try:
+                batch: list[bytes] = []
+                async for key in client.scan_iter(match=pattern, count=500):
+                    batch.append(key)
+                    if len(batch) == 500:
+                        deleted += await client.unlink(*batch)
+                        batch.clear()
+                if batch:
+                    deleted += await client.unlink(*batch)
+            except (RedisError, OSError) as error:
+                raise StoreUnavailable(f"Redis does not answer: {error}") from error
+        return deleted
+
+
+def _problems(
+    info: dict[str, Any],  # Any: numbers and strings
+    name: str,
+    version: str,
+    persistence: Persistence,
+    accepts_eviction: bool,
+) -> list[Problem]:
+    found: list[Problem] = []
+    numbers = tuple(int(part) for part in version.split(".")[:2])
+    if numbers < MINIMUM[name]:
+        least = ".".join(map(str, MINIMUM[name]))
+        found.append(Problem(f"{name} {version} is too old: {least} or newer is needed", is_fatal=True))
+    if info.get("redis_mode") == "cluster":
+        found.append(Problem("this is a node of a Redis Cluster, which is not supported", is_fatal=True))
+    if info.get("role") == "slave":
+        found.append(Problem("this is a read-only replica; connect to its primary", is_fatal=True))
+    policy = str(info.get("maxmemory_policy", "unknown"))
+    if int(info.get("maxmemory", 0)) > 0 and policy != "noeviction":
+        sentence = f"maxmemory-policy is {policy}: runs would be evicted when memory is full; set noeviction"
+        found.append(Problem(sentence, is_fatal=not accepts_eviction))
+    if persistence is Persistence.MEMORY:
+        found.append(Problem("nothing is persisted: what was acknowledged is lost with the Redis process", False))
+    elif persistence is Persistence.SNAPSHOT:
+        found.append(Problem("only snapshots are persisted: what was acknowledged since is lost in a crash", False))
+    return found

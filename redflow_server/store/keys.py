@@ -1,0 +1,153 @@
+"""The names of all keys and channels, and what each holds. `lua/lib/keys.lua` builds the same names; a test compares.
+
+Every name begins with one prefix. With a hash tag in it, such as `{redflow}`, all of them are in one slot of a Redis
+Cluster. Where two strings of users meet in one name, each is preceded by its length in bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+DEFAULT_PREFIX: Final = "redflow:v1"
+
+
+def counted(part: str) -> str:
+    """The part with its length in bytes before it, so that no two pairs of parts read the same."""
+    return f"{len(part.encode())}:{part}"
+
+
+def lane_name(queue: str, workflow: str) -> str:
+    """A lane's name, as a member of `lanes` and the end of its key."""
+    return f"{counted(queue)}:{counted(workflow)}"
+
+
+def split_lane_name(name: str) -> tuple[str, str]:
+    """The queue and workflow of a lane."""
+    raw = name.encode()
+    size, _, rest = raw.partition(b":")
+    queue, rest = rest[: int(size)], rest[int(size) + 1 :]
+    return queue.decode(), rest.partition(b":")[2].decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Key names under one prefix."""
+
+    prefix: str = DEFAULT_PREFIX
+
+    @property
+    def config(self) -> str:
+        """Hash: engine, format version, number of shards."""
+        return f"{self.prefix}:config"
+
+    @property
+    def run_seq(self) -> str:
+        """Counter: numbers of runs and of places in lanes."""
+        return f"{self.prefix}:run-seq"
+
+    @property
+    def lane_seq(self) -> str:
+        """Counter: numbers of changes of a lane from empty to non-empty."""
+        return f"{self.prefix}:lane-seq"
+
+    @property
+    def lanes(self) -> str:
+        """Sorted set: the non-empty lanes by the number of that change."""
+        return f"{self.prefix}:lanes"
+
+    @property
+    def scheduled(self) -> str:
+        """Sorted set: scheduled runs by due time."""
+        return f"{self.prefix}:scheduled"
+
+    @property
+    def leases(self) -> str:
+        """Sorted set: running runs by the end of their lease."""
+        return f"{self.prefix}:leases"
+
+    @property
+    def deadlines(self) -> str:
+        """Sorted set: runs by the earlier of start and run deadline."""
+        return f"{self.prefix}:deadlines"
+
+    @property
+    def reap_last(self) -> str:
+        """String: when a gateway last looked for expired leases."""
+        return f"{self.prefix}:reap:last"
+
+    @property
+    def reap_not_before(self) -> str:
+        """String: when leases may be taken again after an outage."""
+        return f"{self.prefix}:reap:not-before"
+
+    @property
+    def workflows(self) -> str:
+        """Set: registered workflows."""
+        return f"{self.prefix}:workflows"
+
+    @property
+    def sessions(self) -> str:
+        """Sorted set: connected workers by when their description ends."""
+        return f"{self.prefix}:sessions"
+
+    @property
+    def wakeups(self) -> str:
+        """Channel: messages for all gateways."""
+        return f"{self.prefix}:wakeups"
+
+    def run(self, run_id: str) -> str:
+        """Hash: the record of a run, without its payloads. Compact while every field is at most 64 bytes."""
+        return f"{self.prefix}:run:{run_id}"
+
+    def data(self, run_id: str) -> str:
+        """Hash: the exact bytes of input, output and failure, beside the record so that it stays compact."""
+        return f"{self.prefix}:run:{run_id}:data"
+
+    def steps(self, run_id: str) -> str:
+        """Hash: `s:<name>` a step's header, `o:<name>` the exact bytes of its output or failure."""
+        return f"{self.prefix}:run:{run_id}:steps"
+
+    def lane(self, name: str) -> str:
+        """Sorted set: queued runs of one workflow in one queue, by -priority * 2^42 + number."""
+        return f"{self.prefix}:lane:{name}"
+
+    def status(self, status: str) -> str:
+        """Sorted set: the runs of a status, by number."""
+        return f"{self.prefix}:runs:status:{status}"
+
+    def workflow_status(self, status: str, workflow: str) -> str:
+        """Sorted set: the runs of a workflow in a status, by number."""
+        return f"{self.prefix}:workflow-runs:{status}:{workflow}"
+
+    def finished(self, status: str) -> str:
+        """Sorted set: the runs of a terminal status, by the time they ended or may first be purged."""
+        return f"{self.prefix}:finished:{status}"
+
+    def idempotency(self, workflow: str, key: str) -> str:
+        """String: the run that a key names. Its window is in the run's record; the key's TTL only sweeps."""
+        return f"{self.prefix}:idempotency:{counted(workflow)}:{counted(key)}"
+
+    def workflow(self, name: str) -> str:
+        """Hash: a registered workflow."""
+        return f"{self.prefix}:workflow:{name}"
+
+    def event_workflows(self, event: str) -> str:
+        """Set: the workflows that an event starts."""
+        return f"{self.prefix}:event:{event}:workflows"
+
+    def owner_workflows(self, owner: str) -> str:
+        """Set: the workflows of an owner."""
+        return f"{self.prefix}:owner:{counted(owner)}:workflows"
+
+    def owner_builds(self, owner: str) -> str:
+        """Hash: when each build of an owner was first seen."""
+        return f"{self.prefix}:owner:{counted(owner)}:builds"
+
+    def session(self, session_id: str) -> str:
+        """String with TTL: description of a connected worker."""
+        return f"{self.prefix}:session:{session_id}"
+
+    def gateway(self, gateway_id: str) -> str:
+        """Channel: messages for one gateway."""
+        return f"{self.prefix}:gateway:{gateway_id}"

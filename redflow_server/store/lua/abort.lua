@@ -1,0 +1,22 @@
+-- Ends a run that its worker stopped: canceled when that was asked for or the worker itself was stopped, else failed.
+-- KEYS    prefix
+-- ARGS    now run_id token steps_recorded max_steps wanted reason failure ...final_steps(name seq kind status final elapsed_ms meta value)
+-- RETURNS ok status conflicts | duplicate status | steps_missing | non_deterministic name | too_many_steps name | lost
+-- EMITS   finished
+-- REPEAT  yes
+-- BATCH   yes
+-- ORDER   last
+--@include keys now run save index lane due schedule failures lease finish settle relief step record final_steps
+local run = read_run(ARGV[2])
+local lost = refuse_lease(run, ARGV[3])
+if lost then return lost end
+if (tonumber(run.stepsDone) or 0) < tonumber(ARGV[4]) then return {'steps_missing'} end
+local judged, refused = judge_final_steps(run, ARGV, 9, tonumber(ARGV[5]))
+if refused then return refused end
+
+begin_writes()
+local conflicts = write_final_steps(run, judged)
+local status = settled_status(run, ARGV[6])
+if status == 'failed' then redis.call('HSET', data_key(run.id), 'errorJson', ARGV[8]) end
+if status == 'canceled' and not given(run.cancelReason) then put(run, 'cancelReason', ARGV[7]) end
+return {'ok', settle(run, ARGV[6]), conflicts}

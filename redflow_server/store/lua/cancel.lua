@@ -1,0 +1,28 @@
+-- Asks for a run to end as canceled: at once when no worker has it, else by an order to the worker.
+-- KEYS    prefix
+-- ARGS    now run_id reason request_id
+-- RETURNS accepted | finished | missing
+-- EMITS   stop, finished
+-- REPEAT  yes
+-- BATCH   yes
+--@include keys now run save index lane due failures lease finish relief leave
+local run = read_run(ARGV[2])
+if not run then return 'missing' end
+if ended(run) then
+  local repeated = run.status == 'canceled' and ARGV[4] ~= '' and run.cancelRequestId == ARGV[4]
+  return repeated and 'accepted' or 'finished'
+end
+begin_writes()
+if not given(run.cancelRequestedAt) then
+  put(run, 'cancelRequestedAt', now)
+  put(run, 'cancelReason', ARGV[3])
+  if ARGV[4] ~= '' then put(run, 'cancelRequestId', ARGV[4]) end
+  save(run)
+end
+if run.leaseToken then
+  redis.call('PUBLISH', gateway_channel(gateway_of(run)), 'stop ' .. run.leaseToken .. ' user ' .. ARGV[3])
+else
+  leave(run)
+  finish(run, 'canceled')
+end
+return 'accepted'

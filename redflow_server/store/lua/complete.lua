@@ -1,0 +1,24 @@
+-- Ends a run that returned, with the steps that came along.
+-- KEYS    prefix
+-- ARGS    now run_id token steps_recorded max_steps output output_meta has_output ...final_steps(name seq kind status final elapsed_ms meta value)
+-- RETURNS ok status conflicts | duplicate status | steps_missing | non_deterministic name | too_many_steps name | lost
+-- EMITS   finished
+-- REPEAT  yes
+-- BATCH   yes
+-- ORDER   last
+--@include keys now run save index lane due schedule failures lease finish settle relief step record final_steps
+local run = read_run(ARGV[2])
+local lost = refuse_lease(run, ARGV[3])
+if lost then return lost end
+if (tonumber(run.stepsDone) or 0) < tonumber(ARGV[4]) then return {'steps_missing'} end
+local judged, refused = judge_final_steps(run, ARGV, 9, tonumber(ARGV[5]))
+if refused then return refused end
+
+begin_writes()
+local conflicts = write_final_steps(run, judged)
+if settled_status(run, 'succeeded') == 'succeeded' then
+  redis.call('HDEL', data_key(run.id), 'errorJson')
+  if ARGV[8] == '1' then redis.call('HSET', data_key(run.id), 'outputJson', ARGV[6]) end
+  if ARGV[7] ~= '' then redis.call('HSET', data_key(run.id), 'outputMeta', ARGV[7]) end
+end
+return {'ok', settle(run, 'succeeded'), conflicts}

@@ -1,0 +1,9 @@
+-- Says when the next thing of each kind is due, and which lanes have filled since a change number.
+-- KEYS    prefix
+-- ARGS    now lane_change
+-- RETURNS now scheduled deadlines lanes(name change); a time is false when nothing is set aside
+-- REPEAT  yes
+--@include keys now
+local function earliest(set) return redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')[2] or false end
+local lanes = redis.call('ZRANGEBYSCORE', LANES, '(' .. ARGV[2], '+inf', 'WITHSCORES', 'LIMIT', 0, 1000)
+return {now, earliest(SCHEDULED), earliest(DEADLINES), lanes}

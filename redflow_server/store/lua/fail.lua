@@ -1,0 +1,28 @@
+-- Ends an attempt that raised: another one follows after a delay, or the run has failed.
+-- KEYS    prefix
+-- ARGS    now run_id token steps_recorded max_steps failure retryable delay_ms jitter ...final_steps(name seq kind status final elapsed_ms meta value)
+-- RETURNS ok status conflicts | duplicate status | steps_missing | non_deterministic name | too_many_steps name | lost
+-- EMITS   due, lane, finished
+-- REPEAT  yes
+-- BATCH   yes
+-- ORDER   last
+--@include keys now run save index lane due schedule deadline failures lease finish settle relief step record final_steps backoff
+local run = read_run(ARGV[2])
+local lost = refuse_lease(run, ARGV[3])
+if lost then return lost end
+if (tonumber(run.stepsDone) or 0) < tonumber(ARGV[4]) then return {'steps_missing'} end
+local judged, refused = judge_final_steps(run, ARGV, 10, tonumber(ARGV[5]))
+if refused then return refused end
+
+begin_writes()
+local conflicts = write_final_steps(run, judged)
+redis.call('HSET', data_key(run.id), 'errorJson', ARGV[6])
+mark_started(run)
+local attempt = tonumber(run.attempt) or 1
+if ARGV[7] ~= '1' or attempt >= (tonumber(run.maxAttempts) or 1) then
+  return {'ok', settle(run, 'failed'), conflicts}
+end
+local at = now + (tonumber(ARGV[8]) or backoff_ms(run.retryPolicy, attempt, tonumber(ARGV[9])))
+put(run, 'failures', attempt)
+for _, field in ipairs({'losses', 'undelivered', 'place'}) do put(run, field, nil) end
+return {'ok', settle(run, at > now and 'scheduled' or 'queued', at), conflicts}

@@ -1,0 +1,11 @@
+-- Runs a transition for each of many items, which came as count and arguments, after the shared ARGV[1]. An item that
+-- raises gets its error as its answer; the others are not touched by it.
+local answers, at = {}, 2
+while at <= #ARGV do
+  local count = tonumber(ARGV[at])
+  local worked, answer = pcall(transition, {ARGV[1], unpack(ARGV, at + 1, at + count)})
+  if not worked then answer = {err = type(answer) == 'table' and answer.err or answer} end
+  answers[#answers + 1] = answer
+  at = at + count + 1
+end
+return answers

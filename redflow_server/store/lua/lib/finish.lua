@@ -1,0 +1,16 @@
+-- Ends a run, for every script: nothing else writes a terminal status. The caller has taken it out of its lane, its
+-- schedule or its lease, and has written its output or failure.
+local ENDED_WITHOUT = {'availableAt', 'place', 'waiters', 'losses', 'undelivered', 'runDeadline', 'startDeadline',
+  'timeoutRequestedAt', 'retryPolicy', 'stepsBytes', 'typed'}
+
+local function finish(run, status)
+  if run.runDeadline or run.startDeadline then redis.call('ZREM', DEADLINES, run.id) end
+  for gateway_id in string.gmatch(run.waiters or '', '%S+') do
+    redis.call('PUBLISH', gateway_channel(gateway_id), 'finished ' .. run.id)
+  end
+  set_status(run, status)
+  put(run, 'finishedAt', math.max(now, tonumber(run.startedAt) or 0))
+  for _, field in ipairs(ENDED_WITHOUT) do put(run, field, nil) end
+  redis.call('ZADD', finished_key(status), run.finishedAt, run.id)
+  save(run)
+end

@@ -1,0 +1,6 @@
+-- Takes a run that is not leased out of where it waits.
+local function leave(run)
+  redis.call('ZREM', SCHEDULED, run.id)
+  redis.call('ZREM', LEASES, run.id)
+  lane_remove(run.queue, run.workflow, run.id)
+end

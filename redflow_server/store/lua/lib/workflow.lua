@@ -1,0 +1,21 @@
+-- A workflow's registry entry as a table; nil when there is none.
+local function read_workflow(name)
+  local flat = redis.call('HGETALL', workflow_key(name))
+  if #flat == 0 then return nil end
+  local workflow = {name = name}
+  for i = 1, #flat, 2 do workflow[flat[i]] = flat[i + 1] end
+  return workflow
+end
+
+local function events_of(workflow) return cjson.decode(workflow and workflow.eventsJson or '[]') end
+
+local function unsubscribe(workflow)
+  for _, event in ipairs(events_of(workflow)) do redis.call('SREM', event_workflows_key(event), workflow.name) end
+end
+
+local function forget_workflow(workflow)
+  unsubscribe(workflow)
+  redis.call('UNLINK', workflow_key(workflow.name))
+  redis.call('SREM', WORKFLOWS, workflow.name)
+  redis.call('SREM', owner_workflows_key(workflow.owner or ''), workflow.name)
+end

@@ -1,0 +1,19 @@
+-- Moves the runs that have become due to their lanes.
+-- KEYS    prefix
+-- ARGS    now limit
+-- RETURNS promoted
+-- EMITS   lane, finished
+-- REPEAT  yes
+--@include keys now run save index lane due schedule failures lease finish settle relief
+local promoted = 0
+begin_writes()
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', SCHEDULED, '-inf', now, 'LIMIT', 0, tonumber(ARGV[2]))) do
+  redis.call('ZREM', SCHEDULED, id)
+  local run = read_run(id)
+  if run and run.status == 'scheduled' then
+    put(run, 'availableAt', nil)
+    settle(run, 'queued')
+    promoted = promoted + 1
+  end
+end
+return promoted

@@ -1,0 +1,34 @@
+-- Removes runs that ended longer ago than they are kept, with every trace of them. A run whose idempotency key is
+-- still in its window stays until that has closed.
+-- KEYS    prefix
+-- ARGS    now limit ...retentions(status keep_ms)
+-- RETURNS purged seen
+-- REPEAT  yes
+--@include keys now run save index relief
+local limit, purged, seen = tonumber(ARGV[2]), 0, 0
+
+local function purge(run)
+  local pointer = run.idempotencyKey and idempotency_key(run.workflow, run.idempotencyKey)
+  if pointer and redis.call('GET', pointer) == run.id then redis.call('UNLINK', pointer) end
+  unlist(run)
+  redis.call('UNLINK', run_key(run.id), data_key(run.id), steps_key(run.id))
+  purged = purged + 1
+end
+
+begin_writes()
+for i = 3, #ARGV, 2 do
+  local finished, keep_ms = finished_key(ARGV[i]), tonumber(ARGV[i + 1])
+  local old = redis.call('ZRANGEBYSCORE', finished, '-inf', now - keep_ms, 'LIMIT', 0, math.max(0, limit - seen))
+  for _, id in ipairs(old) do
+    seen = seen + 1
+    local run = read_run(id)
+    local kept_until = run and run.status == ARGV[i] and tonumber(run.keyExpiresAt) or 0
+    if kept_until > now then
+      redis.call('ZADD', finished, kept_until - keep_ms, id)
+    else
+      redis.call('ZREM', finished, id)
+      if run and run.status == ARGV[i] then purge(run) end
+    end
+  end
+end
+return {purged, seen}

@@ -1,0 +1,50 @@
+-- Registers the whole set of an owner's workflows, as one build of it defines them, and retires those that it leaves
+-- out and nobody has asserted lately.
+-- KEYS    prefix
+-- ARGS    now owner build stale_ms ...workflows(name digest queue max_attempts retry run_timeout start_timeout events definition)
+-- RETURNS one for each workflow: registered former-queues | superseded former-queues | foreign_owner former-queues
+-- REPEAT  yes
+--@include keys now workflow former_queues builds
+local owner, build, stale_ms = ARGV[2], ARGV[3], tonumber(ARGV[4])
+redis.call('HSETNX', owner_builds_key(owner), build, now)
+drop_oldest_build(owner)
+local function first_seen(name) return tonumber(redis.call('HGET', owner_builds_key(owner), name) or 0) end
+local function is_fresh(workflow) return now - (tonumber(workflow.updatedAt) or 0) < stale_ms end
+
+-- Why a definition stays as it is: it is another owner's, or a later build's, and in use.
+local function kept_by(workflow, digest)
+  if not workflow or not is_fresh(workflow) then return nil end
+  if workflow.owner ~= owner then return 'foreign_owner' end
+  local later = workflow.digest ~= digest and first_seen(workflow.buildId) > first_seen(build)
+  return later and 'superseded' or nil
+end
+
+local function write(before, i, queue, former)
+  local name = ARGV[i]
+  if before then forget_workflow(before) end
+  redis.call('SADD', WORKFLOWS, name)
+  redis.call('SADD', owner_workflows_key(owner), name)
+  redis.call('HSET', workflow_key(name), 'name', name, 'digest', ARGV[i + 1], 'queue', queue, 'maxAttempts', ARGV[i + 3],
+    'owner', owner, 'buildId', build, 'updatedAt', now, 'eventsJson', ARGV[i + 7], 'definitionJson', ARGV[i + 8])
+  for field, at in pairs({retryPolicy = 4, runTimeoutMs = 5, startTimeoutMs = 6}) do
+    if ARGV[i + at] ~= '' then redis.call('HSET', workflow_key(name), field, ARGV[i + at]) end
+  end
+  if former ~= '[]' then redis.call('HSET', workflow_key(name), 'formerQueuesJson', former) end
+  for _, event in ipairs(cjson.decode(ARGV[i + 7])) do redis.call('SADD', event_workflows_key(event), name) end
+end
+
+local answers, named = {}, {}
+for i = 5, #ARGV, 9 do
+  local before = read_workflow(ARGV[i])
+  local kept = kept_by(before, ARGV[i + 1])
+  local queue = kept and before.queue or ARGV[i + 2]
+  local former, names = former_queues(before, queue)
+  named[ARGV[i]] = true
+  if not kept then write(before, i, queue, former) end
+  answers[#answers + 1] = {kept or 'registered', names}
+end
+for _, name in ipairs(redis.call('SMEMBERS', owner_workflows_key(owner))) do
+  local workflow = not named[name] and (read_workflow(name) or {name = name, owner = owner})
+  if workflow and not is_fresh(workflow) then forget_workflow(workflow) end
+end
+return answers

@@ -1,0 +1,23 @@
+-- Hands a lease back at no cost in attempts. On a gateway's own account only if the lease carries its stamp.
+-- KEYS    prefix
+-- ARGS    now run_id token stamp counts delay_ms steps_recorded max_losses
+-- RETURNS ok status | duplicate status | steps_missing | moved | lost
+-- EMITS   due, lane, finished
+-- REPEAT  yes
+-- BATCH   yes
+-- ORDER   last
+--@include keys now run save index lane due schedule failures lease finish settle relief losses
+local run = read_run(ARGV[2])
+local stamp, counts, delay_ms, max_losses = ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[8])
+local lost = refuse_lease(run, ARGV[3])
+if lost then return lost end
+if stamp ~= '' and run.leaseOwner ~= stamp then return {'moved'} end
+if counts == 'undelivered' and run.acked then return {'moved'} end
+if (tonumber(run.stepsDone) or 0) < tonumber(ARGV[7]) then return {'steps_missing'} end
+
+begin_writes()
+local wanted = 'queued'
+if counts == 'loss' then wanted = lose(run, max_losses) end
+if counts == 'undelivered' then wanted = miss(run, max_losses) end
+if wanted == 'queued' and delay_ms > 0 then wanted = 'scheduled' end
+return {'ok', settle(run, wanted, now + delay_ms)}

@@ -1,0 +1,177 @@
+"""What the scripts' answers mean, for those that need more than a line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from redflow_server.domain.errors import PrefixTaken
+from redflow_server.domain.leases import (
+    Claim,
+    Claimed,
+    ClaimedRun,
+    LeaseEnded,
+    LeaseStanding,
+    Outcome,
+    Standing,
+    StepRecorded,
+    Stop,
+    StopReason,
+)
+from redflow_server.domain.registry import RegistrationResult, RegistrationStatus, Workflow
+from redflow_server.domain.runs import LaneDepth, RunPage, Stats
+from redflow_server.domain.states import RunStatus
+from redflow_server.store import codec
+from redflow_server.store.codec import Reply
+from redflow_server.store.keys import split_lane_name
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """When the next thing of each kind is due, by Redis' clock, and the lanes that have filled, with their numbers."""
+
+    now_ms: int
+    scheduled_at_ms: int | None
+    deadline_at_ms: int | None
+    lanes: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reaped:
+    """Where the runs went whose leases were taken away."""
+
+    queued: int
+    failed: int
+    canceled: int
+
+    @property
+    def total(self) -> int:
+        """How many there were."""
+        return self.queued + self.failed + self.canceled
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Runs of an unknown workflow that were failed, and runs left in their lane."""
+
+    failed: int
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """Runs removed, and runs looked at."""
+
+    purged: int
+    seen: int
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """Repairs as (run id, what), and where to go on; None at the end."""
+
+    next_seq: int | None
+    repairs: tuple[tuple[str, str], ...]
+
+
+def run_page(reply: Reply) -> RunPage:
+    """Answer of list_runs."""
+    next_seq, records = reply
+    runs = tuple(codec.decode_run(codec.text(run_id), record) for run_id, record in records)
+    return RunPage(runs, next_seq or None)
+
+
+def status(reply: Reply) -> RunStatus | None:
+    """Answer of watch_run."""
+    return None if reply == b"missing" else RunStatus(codec.text(reply))
+
+
+def claimed(claim: Claim, reply: Reply) -> Claimed:
+    """Answer of claim."""
+    emptied, entries = reply
+    runs = []
+    for run_id, lane, attempt, max_attempts, deliveries, time_left, parent, data, meta, steps in entries:
+        name = codec.text(run_id)
+        run = ClaimedRun(
+            run_id=name,
+            lease_token=f"{name}.{claim.secret}",
+            lane=claim.lanes[lane],
+            attempt=attempt,
+            max_attempts=max_attempts,
+            deliveries=deliveries,
+            input=codec.decode_payload(data, meta),
+            steps=None if steps is None else codec.decode_steps(steps) if steps else (),
+            run_time_left_ms=codec.number(time_left) if isinstance(time_left, bytes) else time_left,
+            parent_run_id=codec.text(parent),
+        )
+        runs.append(run)
+    return Claimed(tuple(runs), tuple(lane for lane, flag in zip(claim.lanes, emptied, strict=True) if flag))
+
+
+def standings(tokens: Sequence[tuple[str, str]], reply: Reply) -> tuple[LeaseStanding, ...]:
+    """Answer of renew."""
+    found = []
+    for (_, token), answer in zip(tokens, reply, strict=True):
+        stop = None
+        if len(answer) == 3 and answer[1]:
+            stop = Stop(token, StopReason(codec.text(answer[1])), codec.text(answer[2]))
+        found.append(LeaseStanding(token, Standing(codec.text(answer[0])), stop))
+    return tuple(found)
+
+
+def step_recorded(name: bytes, reply: Reply) -> StepRecorded:
+    """Answer of record_step."""
+    outcome = Outcome(codec.text(reply[0]))
+    stored = codec.decode_step(name, reply[2], reply[3]) if outcome is Outcome.CONFLICT else None
+    return StepRecorded(outcome, len(reply) > 1 and reply[1] == 1, stored)
+
+
+def lease_ended(reply: Reply) -> LeaseEnded:
+    """Answer of complete, fail, abort and release."""
+    outcome = Outcome(codec.text(reply[0]))
+    if outcome in (Outcome.OK, Outcome.DUPLICATE):
+        conflicts = tuple(map(codec.text, reply[2])) if len(reply) > 2 else ()
+        return LeaseEnded(outcome, RunStatus(codec.text(reply[1])), conflicts)
+    return LeaseEnded(outcome, step_name=codec.text(reply[1]) if len(reply) > 1 else "")
+
+
+def due(reply: Reply) -> Due:
+    """Answer of due."""
+    now_ms, scheduled, deadlines, flat = reply
+    lanes = tuple((codec.text(name), int(change)) for name, change in zip(flat[::2], flat[1::2], strict=True))
+    return Due(now_ms, codec.number(scheduled), codec.number(deadlines), lanes)
+
+
+def swept(reply: Reply) -> Swept:
+    """Answer of sweep."""
+    next_seq, repairs = reply
+    return Swept(next_seq or None, tuple((codec.text(run_id), codec.text(what)) for run_id, what in repairs))
+
+
+def registered(names: Sequence[str], reply: Reply) -> tuple[RegistrationResult, ...]:
+    """Answer of register."""
+    return tuple(
+        RegistrationResult(name, RegistrationStatus(codec.text(status)), former_queues=tuple(map(codec.text, former)))
+        for name, (status, former) in zip(names, reply, strict=True)
+    )
+
+
+def workflows(reply: Reply) -> tuple[Workflow | None, ...]:
+    """Answer of read_workflows."""
+    return tuple(codec.decode_workflow(flat) if flat else None for flat in reply)
+
+
+def stats(reply: Reply) -> Stats:
+    """Answer of read_stats."""
+    counts, lanes, lane_count = reply
+    depths = (LaneDepth(*split_lane_name(codec.text(name)), depth) for name, depth in lanes)
+    return Stats(tuple(zip(RunStatus, counts, strict=True)), tuple(depths), lane_count)
+
+
+def prefix_claimed(reply: Reply) -> None:
+    """Answer of claim_prefix."""
+    outcome, found = map(codec.text, reply)
+    if outcome == "foreign":
+        raise PrefixTaken("another engine keeps its workflows under this prefix; choose another one with --prefix")
+    if outcome == "format":
+        raise PrefixTaken(f"the keys under this prefix are of format {found}, which this version does not read")

@@ -1,0 +1,110 @@
+"""Lua scripts: composed from `lua/*.lua` and `lua/lib/*.lua`, with what their headers declare.
+
+A header is a purpose line and then, in this order, `KEYS`, `ARGS`, `RETURNS`, `EMITS` where messages are published,
+`REPEAT` (whether a call may be repeated when its answer was lost), `BATCH yes` where calls of the same moment run as
+the items of one call, and `ORDER last` where a call must not overtake earlier ones of its run. `--@include a b` puts
+`lib/a.lua` and `lib/b.lua` before the body, in the order given.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+FOLDER: Final = Path(__file__).parent / "lua"
+_FIELD: Final = re.compile(r"-- (KEYS|ARGS|RETURNS|EMITS|REPEAT|BATCH|ORDER) +(\S.*)")
+_MORE: Final = re.compile(r"-- {8,}(\S.*)")
+_KEY_NAME: Final = re.compile(r"local (?:function )?(\w+)(?:\(.*\))? (?:= P|return P)")
+_INCLUDE: Final = re.compile(r"--@include +(.+)")
+
+
+class ScriptError(Exception):
+    """A Lua file is not put together as it should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A composed script. `arguments` are the fixed ones; `tail` describes the list that may follow."""
+
+    name: str
+    source: bytes
+    sha: bytes
+    arguments: tuple[str, ...]
+    tail: str
+    is_repeatable: bool
+    takes_many: bool
+    goes_last: bool
+
+
+def load_scripts(folder: Path = FOLDER) -> dict[str, Script]:
+    """All scripts by name. Raises ScriptError that names the file and what is wrong with it."""
+    return {path.stem: load_script(path) for path in sorted(folder.glob("*.lua"))}
+
+
+def load_script(path: Path) -> Script:
+    """One script with its includes."""
+    fields, names, body = _parse(path)
+    missing = {"KEYS", "ARGS", "RETURNS", "REPEAT"} - fields.keys()
+    if missing:
+        raise ScriptError(f"{path.name}: the header lacks {', '.join(sorted(missing))}")
+    if fields["REPEAT"] not in ("yes", "no"):
+        raise ScriptError(f"{path.name}: REPEAT must be yes or no")
+    arguments, _, tail = fields["ARGS"].partition(" ...")
+    takes_many = fields.get("BATCH") == "yes"
+    if takes_many:
+        body = f"local function transition(ARGV)\n{body}end\n{_includes(path, ['batch'])[0]}"
+    source = _only_used_keys("".join([*_includes(path, names), body])).encode()
+    return Script(
+        name=path.stem,
+        source=source,
+        sha=hashlib.sha1(source, usedforsecurity=False).hexdigest().encode(),
+        arguments=tuple(arguments.split()),
+        tail=tail,
+        is_repeatable=fields["REPEAT"] == "yes",
+        takes_many=takes_many,
+        goes_last=fields.get("ORDER") == "last",
+    )
+
+
+def _parse(path: Path) -> tuple[dict[str, str], list[str], str]:
+    """The header's fields, the includes' names and the body of a file."""
+    fields: dict[str, str] = {}
+    names: list[str] = []
+    body: list[str] = []
+    current = ""
+    for line in path.read_text().splitlines(keepends=True):
+        if body or not line.startswith("--"):
+            body.append(line)
+        elif include := _INCLUDE.match(line):
+            names += include[1].split()
+        elif field := _FIELD.match(line):
+            current = field[1]
+            fields[current] = field[2].strip()
+        elif current and (more := _MORE.match(line)):
+            fields[current] += " " + more[1].strip()
+    if any(_INCLUDE.match(line) for line in body):
+        raise ScriptError(f"{path.name}: includes stand in the header")
+    return fields, names, "".join(body)
+
+
+def _includes(path: Path, names: list[str]) -> list[str]:
+    sources: list[str] = []
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            raise ScriptError(f"{path.name}: includes {name} twice")
+        part = path.parent / "lib" / f"{name}.lua"
+        if not part.is_file():
+            raise ScriptError(f"{path.name}: includes {name}, but there is no lib/{name}.lua")
+        sources.append(part.read_text())
+    return sources
+
+
+def _only_used_keys(source: str) -> str:
+    """Leaves out the key names that a script does not use: making them costs microseconds in every call."""
+    used = Counter(re.findall(r"\w+", source))
+    lines = source.splitlines(keepends=True)
+    return "".join(line for line in lines if not (name := _KEY_NAME.match(line)) or used[name[1]] > 1)

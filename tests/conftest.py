@@ -1,0 +1,179 @@
+"""Fixtures: a real Redis or Valkey, the store on it, gateways and workers. Every test has a prefix of its own.
+
+The server is REDFLOW_TEST_REDIS_URL if set, else one by testcontainers if a Docker engine answers, else one of our own
+on a unix socket. Never one that happens to listen somewhere. Each process of a parallel run has its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+
+import pytest
+import pytest_asyncio
+
+from redflow_sdk import Client, Worker
+from redflow_server.config import Config
+from redflow_server.domain.timing import Timing
+from redflow_server.embedded import EmbeddedStore, process_name
+from redflow_server.gateway import Gateway
+from redflow_server.store.admin import Admin
+from redflow_server.store.keys import Keys
+from redflow_server.store.pipeline import Pipeline
+from redflow_server.store.scripts import load_scripts
+from redflow_server.store.store import Store
+from redflow_server.store.wire import Dial
+from tests.redis_command import RedisCommand
+
+DOCKER_IMAGE = "redis:7-alpine"
+
+
+@dataclass(frozen=True)
+class Server:
+    """The Redis that the tests use."""
+
+    url: str
+    name: str
+
+
+def _docker_answers() -> bool:
+    if os.environ.get("REDFLOW_TEST_DOCKER") == "0":
+        return False
+    try:
+        return subprocess.run(["docker", "version"], capture_output=True, timeout=10, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def _kind_of_server() -> str:
+    if url := os.environ.get("REDFLOW_TEST_REDIS_URL"):
+        return f"by REDFLOW_TEST_REDIS_URL at {url}"
+    if _docker_answers():
+        return f"{DOCKER_IMAGE} by testcontainers"
+    return f"embedded, {process_name()}"
+
+
+def pytest_report_header() -> str:
+    return f"redis: {_kind_of_server()}"
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[Server]:
+    """The server of this process' tests."""
+    if url := os.environ.get("REDFLOW_TEST_REDIS_URL"):
+        yield Server(url, "by url")
+    elif _docker_answers():
+        from testcontainers.redis import RedisContainer
+
+        with RedisContainer(DOCKER_IMAGE) as container:
+            host, port = container.get_container_host_ip(), container.get_exposed_port(6379)
+            yield Server(f"redis://{host}:{port}/0", "testcontainers")
+    else:
+        with EmbeddedStore() as embedded:
+            yield Server(embedded.url, "embedded")
+
+
+@pytest.fixture
+def redis_url(redis_server: Server) -> str:
+    return redis_server.url
+
+
+@pytest_asyncio.fixture
+async def prefix(redis_url: str) -> AsyncIterator[str]:
+    """A prefix that nothing else uses; its keys go with the test."""
+    name = f"t:{secrets.token_hex(6)}"
+    yield name
+    dial = Dial(redis_url)
+    await Admin(dial, Keys(name)).reset()
+    await dial.close()
+
+
+@pytest.fixture
+def keys(prefix: str) -> Keys:
+    return Keys(prefix)
+
+
+@pytest_asyncio.fixture
+async def redis(redis_url: str) -> AsyncIterator[RedisCommand]:
+    """Plain Redis commands, for looking at what is stored and for planting faults."""
+    dial = Dial(redis_url)
+    async with dial.client() as client:
+        yield RedisCommand(client)
+    await dial.close()
+
+
+@pytest_asyncio.fixture
+async def store(redis_url: str, prefix: str) -> AsyncIterator[Store]:
+    """A store without a gateway. Set `store.now_ms` to stand still in time."""
+    dial = Dial(redis_url)
+    pipeline = Pipeline(dial, load_scripts(), prefix)
+    await pipeline.start()
+    yield Store(pipeline)
+    await pipeline.stop()
+    await dial.close()
+
+
+LEASE_MS = 1000
+
+
+@pytest.fixture
+def config(redis_url: str, prefix: str) -> Config:
+    """Settings of a gateway under test: a free port, and a lease of one second."""
+    return Config(redis_url=redis_url, prefix=prefix, port=0, timing=Timing(lease_ms=LEASE_MS, cancel_grace_ms=1000))
+
+
+StartGateway = Callable[..., Awaitable[Gateway]]
+
+
+@pytest_asyncio.fixture
+async def start_gateway(config: Config) -> AsyncIterator[StartGateway]:
+    """Starts gateways on the test's prefix; settings by keyword stand instead of those of `config`."""
+    async with AsyncExitStack() as stack:
+
+        async def start(**settings: object) -> Gateway:
+            gateway = Gateway(replace(config, **settings))  # type: ignore[arg-type]  # any field of Config
+            await gateway.start()
+            stack.push_async_callback(gateway.stop)
+            return gateway
+
+        yield start
+
+
+@pytest_asyncio.fixture
+async def gateway(start_gateway: StartGateway) -> Gateway:
+    return await start_gateway()
+
+
+@pytest.fixture
+def target(gateway: Gateway) -> str:
+    """Where the gateway listens."""
+    return f"127.0.0.1:{gateway.port}"
+
+
+@pytest_asyncio.fixture
+async def client(target: str) -> AsyncIterator[Client]:
+    async with Client(target) as client:
+        yield client
+
+
+StartWorker = Callable[..., Awaitable[Worker]]
+
+
+@pytest_asyncio.fixture
+async def start_worker(target: str) -> AsyncIterator[StartWorker]:
+    """Starts workers on the gateway; what is still running at the end of the test is stopped."""
+    workers: list[Worker] = []
+
+    async def start(*workflows: object, **settings: object) -> Worker:
+        worker = Worker(target, workflows=workflows, **settings)  # type: ignore[arg-type]  # any argument of Worker
+        await worker.start()
+        workers.append(worker)
+        return worker
+
+    yield start
+    await asyncio.gather(*(worker.stop() for worker in workers))
