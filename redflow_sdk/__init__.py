@@ -30,7 +30,7 @@ from redflow_sdk.errors import (
     UnknownWorkflowError,
 )
 from redflow_sdk.handle import RunHandle
-from redflow_sdk.records import Failure, Run, Step
+from redflow_sdk.records import Failure, Run, Step, WaitingFor
 from redflow_sdk.retry import RetryPolicy
 from redflow_sdk.version import VERSION
 from redflow_sdk.worker import Worker
@@ -66,6 +66,7 @@ __all__ = [
     "StepFailedError",
     "UnavailableError",
     "UnknownWorkflowError",
+    "WaitingFor",
     "Worker",
     "Workflow",
     "workflow",

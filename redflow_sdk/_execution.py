@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import functools
 import inspect
 import math
+import threading
 import time
 import typing
 from collections.abc import Callable
-from concurrent.futures import Executor
+from contextlib import AbstractContextManager, nullcontext
 from enum import Enum, auto
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from redflow_sdk._messages import (
     StopReason,
     Verdict,
 )
+from redflow_sdk._threads import Threads
 from redflow_sdk.context import BlockingContext, Context, RunInfo, StepCall
 from redflow_sdk.errors import (
     DuplicateStepError,
@@ -45,6 +46,9 @@ from redflow_sdk.records import Failure, Payload
 from redflow_sdk.workflow import Workflow
 
 MAX_NAME_BYTES: Final = 256
+
+
+NO_LOCK: Final = nullcontext()
 
 
 class Phase(Enum):
@@ -62,8 +66,7 @@ class Execution:
         assignment: Assignment,
         workflow: Workflow[Any, Any],  # Any: any workflow
         link: Link,
-        handler_threads: Executor,
-        step_threads: Executor,
+        threads: Threads,
         max_payload_bytes: int,
     ) -> None:
         self.token = assignment.lease_token
@@ -71,14 +74,15 @@ class Execution:
         self._assignment = assignment
         self._workflow = workflow
         self._link = link
-        self._handler_threads = handler_threads
-        self._step_threads = step_threads
+        self._threads = threads
         self._max_payload_bytes = max_payload_bytes
         self._loop = asyncio.get_running_loop()
         self._on_record = {step.name: step for step in assignment.steps}
         self._recorded = set(self._on_record)
         self._used: set[str] = set()
-        self._next_seq = max((step.seq for step in assignment.steps), default=0) + 1
+        self._next_seq = max((step.seq for step in assignment.steps), default=0)
+        # Steps of `def` handlers begin in threads.
+        self._names_lock: AbstractContextManager[object] = NO_LOCK if workflow.is_async else threading.Lock()
         self._phase = Phase.HANDLING
         self._task: asyncio.Task[None] | None = None
         self.is_abandoned = False
@@ -153,7 +157,7 @@ class Execution:
                 output = await workflow.function(Context(run, self), *arguments)
             else:
                 handler = functools.partial(workflow.function, BlockingContext(run, self), *arguments)
-                output = await self._in_thread(self._handler_threads, handler)
+                output = await self._threads.run_handler(handler)
             return Completed(self.token, len(self._recorded), self._payload("the output", output))
         except BaseException as error:  # whatever a handler raises, SystemExit too, ends its run and not the worker
             return self._end_of(error)
@@ -184,20 +188,16 @@ class Execution:
             error = SerializationError(f"the gateway does not take the result: {answer.message}")
             await self._link.report(Failed(self.token, len(self._recorded), failure_of(error)))
 
-    async def _in_thread(self, pool: Executor, call: Callable[[], Any]) -> Any:  # Any: what the function returns
-        """Calls in a thread, with the context of the handler."""
-        return await self._loop.run_in_executor(pool, contextvars.copy_context().run, call)
-
     # ---- steps ----
 
     async def run_step(self, call: StepCall) -> Any:  # Any: what the step returns
         """A step of an async handler."""
         _check(call)
-        self._raise_if_stopped()
-        known = self._use(call.name)
-        if known is not None and (known.succeeded or (known.is_final and known.attempt == self._assignment.attempt)):
+        if self.is_stopped:
+            raise asyncio.CancelledError("the run was canceled")
+        known, seq = self._begin_step(call.name)
+        if known is not None:
             return await self._replay(known, call.function)
-        seq = known.seq if known is not None else self._take_seq()
         started = time.monotonic()
         try:
             async with asyncio.timeout(call.timeout):
@@ -208,16 +208,15 @@ class Execution:
         return await self._record_success(call, seq, started, value)
 
     def run_step_blocking(self, call: StepCall) -> Any:  # Any: as above
-        """A step of a handler in a thread: everything but a `def` function happens on the worker's loop."""
+        """A step of a handler in a thread: a `def` function runs right there, the rest on the worker's loop."""
         if inspect.iscoroutinefunction(call.function):
             return self._on_loop(self.run_step(call))
         _check(call)
         if self.is_stopped:
             raise RunCanceledError("the run was canceled")
-        known = self._on_loop(self._use_async(call.name))
-        if known is not None and (known.succeeded or (known.is_final and known.attempt == self._assignment.attempt)):
+        known, seq = self._begin_step(call.name)
+        if known is not None:
             return self._on_loop(self._replay(known, call.function))
-        seq = known.seq if known is not None else self._on_loop(self._take_seq_async())
         started = time.monotonic()
         try:
             value = call.function(*call.args, **call.kwargs)
@@ -234,33 +233,24 @@ class Execution:
         except asyncio.CancelledError as error:
             raise RunCanceledError("the run was canceled") from error
 
-    async def _use_async(self, name: str) -> StepSnapshot | None:
-        return self._use(name)
-
-    async def _take_seq_async(self) -> int:
-        return self._take_seq()
-
-    def _raise_if_stopped(self) -> None:
-        if self.is_stopped:
-            raise asyncio.CancelledError("the run was canceled")
-
-    def _use(self, name: str) -> StepSnapshot | None:
-        """Takes a name for this run; what is on record under it."""
-        if name in self._used:
-            raise DuplicateStepError(f"step {name!r} was used before in this run; give each use its own name")
-        self._used.add(name)
-        return self._on_record.get(name)
-
-    def _take_seq(self) -> int:
-        seq = self._next_seq
-        self._next_seq += 1
-        return seq
+    def _begin_step(self, name: str) -> tuple[StepSnapshot | None, int]:
+        """Takes a name for this run. Gives what is on record, if that is the step's outcome, and its number."""
+        with self._names_lock:
+            if name in self._used:
+                raise DuplicateStepError(f"step {name!r} was used before in this run; give each use its own name")
+            self._used.add(name)
+            known = self._on_record.get(name)
+            if known is None:
+                self._next_seq += 1
+                return None, self._next_seq
+        failed_here = known.is_final and known.attempt == self._assignment.attempt
+        return (known if known.succeeded or failed_here else None), known.seq
 
     async def _call(self, call: StepCall) -> Any:  # Any: what the function returns
         if inspect.iscoroutinefunction(call.function):
             return await call.function(*call.args, **call.kwargs)
         bound = functools.partial(call.function, *call.args, **call.kwargs)
-        value = await self._in_thread(self._step_threads, bound)
+        value = await self._threads.run_step(bound)
         return await value if inspect.isawaitable(value) else value
 
     async def _replay(self, known: StepSnapshot, function: Callable[..., Any]) -> Any:  # Any: what the step returned

@@ -45,6 +45,10 @@ REDIAL_MAX: Final = 15.0
 class Handlers(Protocol):
     """Who runs the assignments. Called on the io thread."""
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the loop they run on was closed under them."""
+
     def assign(self, assignments: tuple[Assignment, ...]) -> None:
         """These runs are to be executed."""
 
@@ -256,7 +260,7 @@ class WorkerProtocol:
             if rejected is None:
                 self._leases.add(assignment)
                 accepted.append(assignment)
-        if accepted:
+        if accepted and not self.is_orphaned:
             self._handlers.assign(tuple(accepted))
         return receipts
 
@@ -359,12 +363,13 @@ class WorkerProtocol:
 
     def beat_answered(self, session: Session, sent_at: float, listed: tuple[tuple[str, LeaseState], ...]) -> None:
         """The gateway has answered a heartbeat that was sent then and listed these leases."""
+        if session is not self._session:
+            return
         self.last_confirmed = max(self.last_confirmed or 0.0, sent_at)
         self._forget_fenced(listed)
-        if session is self._session:
-            # Every lease has been listed here and answered: the sessions before this one may go.
-            for old in self._retiring:
-                old.close()
+        # Every lease has been listed here and answered: the sessions before this one may go.
+        for old in self._retiring:
+            old.close()
 
     def _forget_fenced(self, listed: tuple[tuple[str, LeaseState], ...]) -> None:
         """The gateway has heard that these leases are fenced, and has handed them back."""
@@ -377,6 +382,11 @@ class WorkerProtocol:
         self._drained.set()
 
     @property
+    def is_orphaned(self) -> bool:
+        """Whether there is nobody left to run handlers."""
+        return self._handlers.is_gone
+
+    @property
     def fence_at(self) -> float | None:
         """When the leases have to be taken for lost; None while none was ever confirmed."""
         if self.timing is None or self.last_confirmed is None:
@@ -385,7 +395,7 @@ class WorkerProtocol:
 
 
 class Fence:
-    """Stops the handlers of a worker before their leases can have ended, whatever the sessions do."""
+    """Stops the handlers of a worker before their leases can have ended, and the worker when its loop was closed."""
 
     def __init__(self, protocol: WorkerProtocol) -> None:
         self._protocol = protocol
@@ -393,6 +403,10 @@ class Fence:
     async def run(self) -> None:
         """Watches for ever."""
         while True:
+            if self._protocol.is_orphaned:
+                log.error("the event loop of the worker was closed without draining it; its runs are handed back")
+                await self._protocol.finish()
+                return
             fence_at = self._protocol.fence_at
             left = 0.2 if fence_at is None else fence_at - now()
             if left <= 0:

@@ -95,6 +95,7 @@ class Session:
         self._drains = False
         self._closes = False
         self._wanted = asyncio.Event()
+        self._last_heard = now()
         self.is_open = False
         self.moves_on = asyncio.Event()
         """Set when the gateway asks the worker to go elsewhere."""
@@ -116,7 +117,7 @@ class Session:
             self._owner.last_confirmed = sent_at
             self._owner.session_opened(self, first.opened)
             tasks = [
-                asyncio.create_task(self._read(first.opened.timing)),
+                asyncio.create_task(self._read()),
                 asyncio.create_task(self._write()),
                 asyncio.create_task(self._beat(first.opened.timing)),
             ]
@@ -126,11 +127,12 @@ class Session:
         except TimeoutError as error:
             raise BrokenStream("the gateway does not answer") from error
         finally:
-            for task in tasks:
+            # Closing ends a pending read by itself; cancelling one leaks in grpc.aio.
+            await self._stream.close()
+            for task in tasks[1:]:
                 task.cancel()
             if tasks:
                 await asyncio.wait(tasks)
-            await self._stream.close()
 
     def _raise(self, error: SessionError) -> None:
         if error.is_permanent:
@@ -139,20 +141,12 @@ class Session:
 
     # ---- reading ----
 
-    async def _read(self, timing: Timing) -> None:
+    async def _read(self) -> None:
         assert self._stream is not None
-        reading: asyncio.Task[Incoming] | None = None
-        try:
-            while True:
-                reading = asyncio.create_task(self._stream.read())
-                done, _ = await asyncio.wait([reading], timeout=timing.silence)
-                if not done:
-                    raise BrokenStream("the gateway is silent")
-                self._deal_with(reading.result())
-        finally:
-            if reading is not None and not reading.done():
-                # Ends with the call, which the session's end cancels.
-                reading.add_done_callback(_seen)
+        while True:
+            incoming = await self._stream.read()
+            self._last_heard = now()
+            self._deal_with(incoming)
 
     def _deal_with(self, incoming: Incoming) -> None:
         owner = self._owner
@@ -253,6 +247,8 @@ class Session:
     async def _beat(self, timing: Timing) -> None:
         while True:
             await asyncio.sleep(timing.heartbeat * random.uniform(0.9, 1.0))
+            if now() - self._last_heard > timing.silence:
+                raise BrokenStream("the gateway is silent")
             self._beat_due = True
             self._wanted.set()
 
@@ -260,8 +256,3 @@ class Session:
 def _size(item: Item) -> int:
     output = getattr(item, "output", None)
     return 256 + (len(output.data) if output is not None else 0)
-
-
-def _seen(task: asyncio.Task[Incoming]) -> None:
-    if not task.cancelled():
-        task.exception()

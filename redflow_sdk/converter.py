@@ -33,8 +33,7 @@ _PLAIN: Final = (str, int, float, bool, type(None))
 def encode(value: object) -> bytes:
     """The value as JSON in UTF-8. Raises SerializationError."""
     try:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_simpler)
-        return text.encode()
+        return _ENCODER.encode(value).encode()
     except (TypeError, ValueError, RecursionError) as error:
         path, culprit = _culprit(value, "$", set())
         what = f"{path} is {culprit}" if path else str(error)
@@ -58,6 +57,9 @@ def _simpler(value: object) -> Json:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_simpler)
 
 
 def _culprit(value: object, path: str, above: set[int]) -> tuple[str, str]:
@@ -101,7 +103,7 @@ def _is_text(value: str) -> bool:
 def decode(data: bytes, annotation: object = Any) -> Json:
     """The value of JSON bytes, as the annotation says. Raises InputValidationError that lists the fields at fault."""
     try:
-        document = json.loads(data)
+        document = json.loads(data.decode())
     except ValueError as error:
         raise InputValidationError(f"is no JSON: {error}") from error
     return structure(document, annotation)
@@ -109,7 +111,7 @@ def decode(data: bytes, annotation: object = Any) -> Json:
 
 def structure(document: Json, annotation: object) -> Json:
     """A JSON document as the annotation says. Raises InputValidationError."""
-    if annotation in (Any, object):
+    if annotation is Any or annotation is object or type(document) is annotation:
         return document
     faults: list[dict[str, str]] = []
     value = _structure(document, annotation, "$", faults)

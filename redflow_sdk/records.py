@@ -48,6 +48,15 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingFor:
+    """One thing a run waits for, such as "backing_off" or "no_worker", and until when if that is known."""
+
+    kind: str
+    until: datetime | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """A run. `input` and `output` are decoded JSON; listings leave them out."""
 
@@ -71,6 +80,8 @@ class Run:
     parent_run_id: str = ""
     delivery_count: int = 0
     losses: int = 0
+    waiting_for: tuple[WaitingFor, ...] = ()
+    worker_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

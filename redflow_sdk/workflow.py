@@ -34,16 +34,12 @@ class Workflow(Generic[InputT, OutputT]):
     takes_input: bool
     input_type: object
     output_type: object
+    is_async: bool
 
     @property
     def max_attempts(self) -> int:
         """Attempts of a run in all."""
         return self.retry.max_attempts if self.retry else 1
-
-    @property
-    def is_async(self) -> bool:
-        """Whether the handler is a coroutine function."""
-        return inspect.iscoroutinefunction(self.function)
 
     @property
     def digest(self) -> str:
@@ -109,6 +105,7 @@ def workflow(
             takes_input=len(parameters) == 2,
             input_type=hints.get(parameters[1], Any) if len(parameters) == 2 else Any,
             output_type=hints.get("return", Any),
+            is_async=inspect.iscoroutinefunction(function),
         )
 
     return make if function is None else make(function)

@@ -74,6 +74,13 @@ class Gateway:
 
     async def start(self) -> None:
         """Starts, and takes calls. Raises StoreUnavailable, RedisUnfit, PrefixTaken, OSError."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self) -> None:
         report = await self._admin.inspect(self.config.accepts_eviction)
         for problem in report.problems:
             if problem.is_fatal:

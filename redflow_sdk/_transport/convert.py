@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from redflow_sdk.proto.v1 import failure_pb2, payload_pb2, run_pb2
-from redflow_sdk.records import Failure, FailureKind, Payload, Run, RunStatus, Step, StepStatus
+from redflow_sdk.records import Failure, FailureKind, Payload, Run, RunStatus, Step, StepStatus, WaitingFor
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -25,6 +25,9 @@ STEP_STATUS_OF: Final = {
     for name, number in run_pb2.StepStatus.items()
 }
 STEP_KIND_OF: Final = {number: name.removeprefix("STEP_KIND_").lower() for name, number in run_pb2.StepKind.items()}
+WAITING_KIND_OF: Final = {
+    number: name.removeprefix("WAITING_KIND_").lower() for name, number in run_pb2.WaitingKind.items()
+}
 KIND_OF: Final = {
     number: cast("FailureKind", name.removeprefix("FAILURE_KIND_").lower())  # cast: as above
     for name, number in failure_pb2.FailureKind.items()
@@ -139,6 +142,11 @@ def run_of(message: run_pb2.Run) -> Run:
         parent_run_id=message.parent_run_id,
         delivery_count=message.delivery_count,
         losses=message.losses,
+        waiting_for=tuple(
+            WaitingFor(WAITING_KIND_OF[waiting.kind], moment_of(waiting, "until_time"), waiting.detail)
+            for waiting in message.waiting_for
+        ),
+        worker_name=message.worker_name,
     )
 
 

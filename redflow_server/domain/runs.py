@@ -46,6 +46,24 @@ class StartedRun:
     input_differs: bool = False
 
 
+class WaitingKind(StrEnum):
+    """Why a run does not move."""
+
+    DELAYED = "delayed"
+    BACKING_OFF = "backing_off"
+    NO_WORKER = "no_worker"
+    NO_SLOT = "no_slot"
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingFor:
+    """One thing a run waits for, in `detail` in words."""
+
+    kind: WaitingKind
+    until_ms: int | None = None
+    detail: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """A run as it is on record. Listings leave the payloads out."""
@@ -73,6 +91,8 @@ class Run:
     losses: int = 0
     failures: int = 0
     session_id: str = ""
+    worker_name: str = ""
+    waiting_for: tuple[WaitingFor, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,7 @@ class Dispatcher:
         for name, change in lanes:
             self.lane_filled(name, change)
             self.confirmed_change = max(self.confirmed_change, change)
+        self.wake()
 
     def suspect_all(self) -> None:
         """Messages may have been missed."""

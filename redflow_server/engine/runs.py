@@ -17,14 +17,15 @@ from redflow_server.domain.names import (
 )
 from redflow_server.domain.registry import MAX_DURATION_MS
 from redflow_server.domain.runs import NewRun, Run, RunPage, RunQuery, StartedRun, Stats, Step, StepPage
+from redflow_server.domain.states import RunStatus
 from redflow_server.engine.waiters import Waiters
+from redflow_server.engine.waiting import explained
 from redflow_server.store.store import Store
 
 MAX_PAGE: Final = 500
 MAX_OFFSET: Final = 10_000
 MAX_REASON_BYTES: Final = 4096
 MAX_WAIT_S: Final = 50.0
-MAX_WAITERS: Final = 50_000
 PAGE_BYTES: Final = 2 * 1024 * 1024
 
 
@@ -77,8 +78,11 @@ class Runs:
             raise InvalidInput("idempotency_ttl", rule, f"{run.idempotency_ttl_ms} ms")
 
     async def get(self, run_id: str) -> Run:
-        """A run with its payloads. Raises RunNotFound."""
-        return await self._store.read_run(_checked(run_id))
+        """A run with its payloads, and why it waits or who has it. Raises RunNotFound."""
+        run = await self._store.read_run(_checked(run_id))
+        if run.status in (RunStatus.QUEUED, RunStatus.RUNNING):
+            return explained(run, await self._store.read_sessions())
+        return explained(run, ())
 
     async def list(self, query: RunQuery) -> RunPage:
         """A page of runs, newest first, without payloads. Raises InvalidInput."""

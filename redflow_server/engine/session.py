@@ -204,7 +204,8 @@ class WorkerSession:
         if future.cancelled() or self.is_closed:
             return
         if future.exception() is not None:
-            # No reply: a worker counts the time from its last answered heartbeat, and fences itself in time.
+            # Alive, but nothing was renewed: the worker counts from its last answered heartbeat, and fences itself.
+            self.outbox.reply(HeartbeatReply(0, (), ()))
             self._telemetry.fault("heartbeat", future.exception())
             return
         run_ids = {token: run_id for run_id, token in listed}

@@ -6,7 +6,13 @@ import asyncio
 import time
 from typing import Final
 
-from redflow_server.domain.errors import InvalidInput, ProtocolViolation, RevisionUnsupported, SessionSilent
+from redflow_server.domain.errors import (
+    GatewayDraining,
+    InvalidInput,
+    ProtocolViolation,
+    RevisionUnsupported,
+    SessionSilent,
+)
 from redflow_server.domain.ids import new_name, run_id_of
 from redflow_server.domain.leases import Lane, LeaseStanding, Release, ReleaseReason, Standing, Stop
 from redflow_server.domain.names import check_name
@@ -56,8 +62,10 @@ class Sessions:
     async def open(self, opening: OpenSession) -> WorkerSession:
         """Opens a session: registers its workflows and takes over the leases its worker holds.
 
-        Raises RevisionUnsupported, InvalidInput, StoreUnavailable.
+        Raises RevisionUnsupported, InvalidInput, GatewayDraining, StoreUnavailable.
         """
+        if self._draining is not None:
+            raise GatewayDraining
         _check_opening(opening)
         session = WorkerSession(
             new_name(), self._gateway_id, opening, self._store, self._timing, self._telemetry, self._dispatcher.wake

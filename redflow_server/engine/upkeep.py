@@ -11,7 +11,7 @@ from typing import Final
 from redflow_server.domain.states import RunStatus
 from redflow_server.domain.timing import Timing
 from redflow_server.engine.dispatcher import Dispatcher
-from redflow_server.store.replies import Due
+from redflow_server.store.replies import Due, Passed
 from redflow_server.store.store import Store
 from redflow_server.telemetry import Telemetry, log
 
@@ -57,11 +57,11 @@ class Upkeep:
         self._dispatcher.lanes_read(due.lanes)
         return due
 
-    async def promote(self) -> bool:
+    async def promote(self) -> Passed:
         """Moves due runs to their lanes."""
-        promoted = await self._store.promote(SLICE)
-        self._telemetry.count("runs.promoted", promoted)
-        return promoted == SLICE
+        passed = await self._store.promote(SLICE)
+        self._telemetry.count("runs.promoted", passed.count)
+        return passed
 
     async def reap(self) -> bool:
         """Takes expired leases back."""
@@ -70,11 +70,11 @@ class Upkeep:
         self._telemetry.count("leases.expired", reaped.total)
         return reaped.total == SLICE
 
-    async def expire(self) -> bool:
+    async def expire(self) -> Passed:
         """Ends runs whose time is up."""
-        expired = await self._store.expire(SLICE)
-        self._telemetry.count("runs.timed_out", expired)
-        return expired == SLICE
+        passed = await self._store.expire(SLICE)
+        self._telemetry.count("runs.timed_out", passed.count)
+        return passed
 
     async def purge(self) -> bool:
         """Removes runs that were kept long enough."""

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import Final
 
-from redflow_server.domain.errors import RunNotFound
+from redflow_server.domain.errors import RunNotFound, TooManyWaiters
 from redflow_server.domain.states import RunStatus
 from redflow_server.store.store import Store
+
+MAX_WAITERS: Final = 50_000
 
 
 class Waiters:
@@ -21,16 +24,22 @@ class Waiters:
         self._store = store
         self._gateway_id = gateway_id
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        self._count = 0
 
     @property
     def count(self) -> int:
         """How many callers wait."""
-        return sum(map(len, self._waiting.values()))
+        return self._count
 
     async def wait(self, run_id: str, timeout_s: float) -> bool:
-        """Waits until the run has ended; False when the time is over first. Raises RunNotFound."""
+        """Waits until the run has ended; False when the time is over first. Raises RunNotFound,
+        TooManyWaiters.
+        """
+        if self.count >= MAX_WAITERS:
+            raise TooManyWaiters(f"{MAX_WAITERS} callers wait for runs at this gateway")
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(run_id, set()).add(ended)
+        self._count += 1
         try:
             status = await self._store.watch_run(run_id, self._gateway_id)
             if status is None:
@@ -40,6 +49,7 @@ class Waiters:
             done, _ = await asyncio.wait([ended], timeout=timeout_s)
             return bool(done)
         finally:
+            self._count -= 1
             waiting = self._waiting[run_id]
             waiting.discard(ended)
             if not waiting:

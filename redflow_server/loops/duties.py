@@ -17,6 +17,12 @@ class Duties:
     def __init__(
         self, upkeep: Upkeep, sessions: Sessions, waiters: Waiters, timing: Timing, telemetry: Telemetry
     ) -> None:
+        async def promote() -> bool:
+            return self.timetable.passed("scheduled", await upkeep.promote())
+
+        async def expire() -> bool:
+            return self.timetable.passed("deadlines", await upkeep.expire())
+
         async def keep_sessions() -> bool:
             await sessions.tick()
             return False
@@ -30,8 +36,8 @@ class Duties:
             await waiters.tick()
             return False
 
-        self.promoter = Loop("promoter", upkeep.promote, 30.0, telemetry)
-        self.deadlines = Loop("deadlines", upkeep.expire, 30.0, telemetry)
+        self.promoter = Loop("promoter", promote, 30.0, telemetry)
+        self.deadlines = Loop("deadlines", expire, 30.0, telemetry)
         self.reaper = Loop("reaper", upkeep.reap, timing.reap_ms / 1000, telemetry)
         self.sessions = Loop("sessions", keep_sessions, timing.receipt_flush_ms / 1000, telemetry, jitter=0.0)
         self.registry = Loop("registry", keep_registry, 10.0, telemetry)

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 from redflow_server.loops.loop import Loop
-from redflow_server.store.replies import Due
+from redflow_server.store.replies import Due, Passed
 
 
 class Timetable:
@@ -41,6 +41,15 @@ class Timetable:
             alarm.cancel()
         # Half a millisecond late rather than early: a pass that comes early finds nothing.
         self._alarms[kind] = loop.call_at(at + 0.0005, self._loops[kind].wake)
+
+    def passed(self, kind: str, passed: Passed) -> bool:
+        """A pass has dealt with what was due; says whether more is due now, and sees that the next is in time."""
+        if passed.next_at_ms is None:
+            return False
+        if passed.next_at_ms / 1000 <= asyncio.get_running_loop().time() + self._ahead_s:
+            return True
+        self.due(kind, passed.next_at_ms)
+        return False
 
     def stop(self) -> None:
         """Forgets all alarms."""

@@ -29,7 +29,7 @@ from redflow_server.domain.registry import (
     Workflow,
     WorkflowDefinition,
 )
-from redflow_server.domain.runs import Run, Step
+from redflow_server.domain.runs import Run, Step, WaitingFor, WaitingKind
 from redflow_server.domain.states import RunStatus, StepKind, StepStatus
 
 MAX_CAUSES: Final = 16
@@ -38,6 +38,7 @@ _MIN_SECONDS: Final = -62_135_596_800
 
 RUN_STATUS: Final = {status: run_pb2.RunStatus.Value(f"RUN_STATUS_{status.name}") for status in RunStatus}
 RUN_STATUS_OF: Final = {number: status for status, number in RUN_STATUS.items()}
+WAITING_KIND: Final = {kind: run_pb2.WaitingKind.Value(f"WAITING_KIND_{kind.name}") for kind in WaitingKind}
 STEP_STATUS: Final = {status: run_pb2.StepStatus.Value(f"STEP_STATUS_{status.name}") for status in StepStatus}
 STEP_STATUS_OF: Final = {number: status for status, number in STEP_STATUS.items()}
 STEP_KIND: Final = {kind: run_pb2.StepKind.Value(f"STEP_KIND_{kind.name}") for kind in StepKind}
@@ -91,17 +92,21 @@ def optional_ms(field: str, message: Message, name: str) -> int | None:
 
 def payload_of(message: payload_pb2.Payload) -> Payload:
     """A payload from the wire."""
-    content_type = "" if message.content_type == "application/json" else message.content_type
-    return Payload(message.data, content_type, tuple(sorted(message.metadata.items())))
+    content_type = message.content_type
+    if content_type == "application/json":
+        content_type = ""
+    metadata = message.metadata
+    return Payload(message.data, content_type, tuple(sorted(metadata.items())) if metadata else ())
 
 
 def payload(value: Payload | None) -> payload_pb2.Payload | None:
     """A payload for the wire."""
     if value is None:
         return None
-    return payload_pb2.Payload(
-        data=value.data, content_type=value.content_type or "application/json", metadata=dict(value.metadata)
-    )
+    message = payload_pb2.Payload(data=value.data, content_type=value.content_type or "application/json")
+    if value.metadata:
+        message.metadata.update(value.metadata)
+    return message
 
 
 def failure_of(field: str, message: failure_pb2.Failure, depth: int = 0) -> Failure:
@@ -164,7 +169,14 @@ def run(value: Run) -> run_pb2.Run:
         parent_run_id=value.parent_run_id,
         delivery_count=value.deliveries,
         losses=value.losses,
+        waiting_for=map(waiting_for, value.waiting_for),
+        worker_name=value.worker_name,
     )
+
+
+def waiting_for(value: WaitingFor) -> run_pb2.WaitingFor:
+    """What a run waits for, for the wire."""
+    return run_pb2.WaitingFor(kind=WAITING_KIND[value.kind], until_time=timestamp(value.until_ms), detail=value.detail)
 
 
 def step(value: Step) -> run_pb2.Step:

@@ -59,6 +59,7 @@ class Call:
     arguments: Sequence[Argument]
     read: Callable[[Reply], Any]  # Any: the type of the answer, which the future carries
     future: asyncio.Future[Any]  # Any: as above
+    payload_bytes: int
     tries: int = 0
 
 
@@ -96,14 +97,23 @@ class Pipeline:
         self._queue.clear()
 
     def call(
-        self, name: str, arguments: Sequence[Argument], read: Callable[[Reply], T], run_id: str = ""
+        self,
+        name: str,
+        arguments: Sequence[Argument],
+        read: Callable[[Reply], T],
+        *,
+        run_id: str = "",
+        payload_bytes: int = 0,
     ) -> asyncio.Future[T]:
-        """Calls a script with the current time as its first argument."""
+        """Calls a script with the current time as its first argument.
+
+        `run_id` is the run whose calls keep their order, `payload_bytes` about how large the arguments are.
+        """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         if self._is_away or len(self._queue) >= QUEUE_CALLS:
             future.set_exception(StoreUnavailable())
             return future
-        self._queue.append(Call(self._scripts[name], run_id, arguments, read, future))
+        self._queue.append(Call(self._scripts[name], run_id, arguments, read, future, payload_bytes))
         self._filled.set()
         return future
 
@@ -294,14 +304,13 @@ def _grouped(batch: list[Call]) -> list[list[Call]]:
     groups: list[list[Call]] = []
     for call in batch:
         name = call.script.name
-        size = sum(len(argument) for argument in call.arguments if isinstance(argument, (str, bytes)))
         group = open_groups.get(name)
-        if group is None or len(group) >= SCRIPT_ITEMS or sizes[name] + size > SCRIPT_BYTES:
+        if group is None or len(group) >= SCRIPT_ITEMS or sizes[name] + call.payload_bytes > SCRIPT_BYTES:
             group = []
             groups.append(group)
             sizes[name] = 0
             if call.script.takes_many:
                 open_groups[name] = group
         group.append(call)
-        sizes[name] += size
+        sizes[name] += call.payload_bytes
     return groups

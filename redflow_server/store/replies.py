@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from redflow_server.domain.errors import PrefixTaken
 from redflow_server.domain.leases import (
@@ -26,6 +27,10 @@ from redflow_server.store.codec import Reply
 from redflow_server.store.keys import split_lane_name
 
 
+OUTCOMES: Final = {outcome.encode(): outcome for outcome in Outcome}
+STATUSES: Final = {status.encode(): status for status in RunStatus}
+
+
 @dataclass(frozen=True, slots=True)
 class Due:
     """When the next thing of each kind is due, by Redis' clock, and the lanes that have filled, with their numbers."""
@@ -34,6 +39,14 @@ class Due:
     scheduled_at_ms: int | None
     deadline_at_ms: int | None
     lanes: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """How many due things a pass dealt with, and when the next one is due."""
+
+    count: int
+    next_at_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +134,17 @@ def standings(tokens: Sequence[tuple[str, str]], reply: Reply) -> tuple[LeaseSta
 
 def step_recorded(name: bytes, reply: Reply) -> StepRecorded:
     """Answer of record_step."""
-    outcome = Outcome(codec.text(reply[0]))
+    outcome = OUTCOMES[reply[0]]
     stored = codec.decode_step(name, reply[2], reply[3]) if outcome is Outcome.CONFLICT else None
     return StepRecorded(outcome, len(reply) > 1 and reply[1] == 1, stored)
 
 
 def lease_ended(reply: Reply) -> LeaseEnded:
     """Answer of complete, fail, abort and release."""
-    outcome = Outcome(codec.text(reply[0]))
-    if outcome in (Outcome.OK, Outcome.DUPLICATE):
+    outcome = OUTCOMES[reply[0]]
+    if outcome is Outcome.OK or outcome is Outcome.DUPLICATE:
         conflicts = tuple(map(codec.text, reply[2])) if len(reply) > 2 else ()
-        return LeaseEnded(outcome, RunStatus(codec.text(reply[1])), conflicts)
+        return LeaseEnded(outcome, STATUSES[reply[1]], conflicts)
     return LeaseEnded(outcome, step_name=codec.text(reply[1]) if len(reply) > 1 else "")
 
 
@@ -140,6 +153,12 @@ def due(reply: Reply) -> Due:
     now_ms, scheduled, deadlines, flat = reply
     lanes = tuple((codec.text(name), int(change)) for name, change in zip(flat[::2], flat[1::2], strict=True))
     return Due(now_ms, codec.number(scheduled), codec.number(deadlines), lanes)
+
+
+def passed(reply: Reply) -> Passed:
+    """Answer of promote and expire."""
+    count, next_at = reply
+    return Passed(count, codec.number(next_at))
 
 
 def swept(reply: Reply) -> Swept:

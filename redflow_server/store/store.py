@@ -32,7 +32,7 @@ from redflow_server.domain.states import RunStatus
 from redflow_server.domain.workers import Worker
 from redflow_server.store import codec, replies
 from redflow_server.store.pipeline import Pipeline
-from redflow_server.store.replies import Due, Purged, Reaped, Swept, Unknown
+from redflow_server.store.replies import Due, Passed, Purged, Reaped, Swept, Unknown
 from redflow_server.store.wire import Argument
 
 CLAIM_BYTES: Final = 1024 * 1024
@@ -84,7 +84,7 @@ class Store:
                         workflow=run.workflow,
                     )
 
-        return self._pipeline.call("enqueue", arguments, read, run.run_id)
+        return self._pipeline.call("enqueue", arguments, read, run_id=run.run_id, payload_bytes=len(run.input.data))
 
     def read_run(self, run_id: str) -> Future[Run]:
         """A run with its payloads. Raises RunNotFound."""
@@ -94,7 +94,7 @@ class Store:
                 raise RunNotFound(f"there is no run {run_id}", run_id=run_id)
             return codec.decode_run(run_id, reply[0], reply[1])
 
-        return self._pipeline.call("read_run", (self._now, run_id), read, run_id)
+        return self._pipeline.call("read_run", (self._now, run_id), read, run_id=run_id)
 
     def read_steps(
         self, run_id: str, max_bytes: int, names: Sequence[str] = (), lease_token: str = ""
@@ -112,7 +112,9 @@ class Store:
             steps = [codec.decode_step(*entry) for entry in reply]
             return tuple(sorted(steps, key=lambda step: (step.seq, step.name)))
 
-        return self._pipeline.call("read_steps", (self._now, run_id, lease_token, max_bytes, *names), read, run_id)
+        return self._pipeline.call(
+            "read_steps", (self._now, run_id, lease_token, max_bytes, *names), read, run_id=run_id
+        )
 
     def list_runs(self, query: RunQuery) -> Future[RunPage]:
         """A page of runs, newest first."""
@@ -129,11 +131,11 @@ class Store:
                 raise RunNotFound(f"there is no run {run_id}", run_id=run_id)
             return bool(reply == b"accepted")
 
-        return self._pipeline.call("cancel", (self._now, run_id, reason, request_id), read, run_id)
+        return self._pipeline.call("cancel", (self._now, run_id, reason, request_id), read, run_id=run_id)
 
     def watch_run(self, run_id: str, gateway_id: str) -> Future[RunStatus | None]:
         """The run's status, None when there is no run; the gateway hears of the end of one that is open."""
-        return self._pipeline.call("watch_run", (self._now, run_id, gateway_id), replies.status, run_id)
+        return self._pipeline.call("watch_run", (self._now, run_id, gateway_id), replies.status, run_id=run_id)
 
     # ---- leases ----
 
@@ -162,7 +164,11 @@ class Store:
         )
         name = record.step.name.encode()
         return self._pipeline.call(
-            "record_step", arguments, lambda reply: replies.step_recorded(name, reply), record.run_id
+            "record_step",
+            arguments,
+            lambda reply: replies.step_recorded(name, reply),
+            run_id=record.run_id,
+            payload_bytes=len(record.step.output.data) if record.step.output else 0,
         )
 
     def complete(self, end: CompleteRun) -> Future[LeaseEnded]:
@@ -198,7 +204,8 @@ class Store:
         arguments: list[Argument] = [self._now, end.run_id, end.lease_token, end.steps_recorded, MAX_STEPS, *outcome]
         for step in final_steps:
             arguments += codec.encode_step(step)
-        return self._pipeline.call(script, arguments, replies.lease_ended, end.run_id)
+        size = sum(len(argument) for argument in arguments[5:] if isinstance(argument, bytes))
+        return self._pipeline.call(script, arguments, replies.lease_ended, run_id=end.run_id, payload_bytes=size)
 
     def release(self, release: Release) -> Future[LeaseEnded]:
         """Hands a lease back."""
@@ -208,7 +215,7 @@ class Store:
             COUNTS.get(release.reason, ""),
             *(release.delay_ms, release.steps_recorded, self._max_losses),
         )
-        return self._pipeline.call("release", arguments, replies.lease_ended, release.run_id)
+        return self._pipeline.call("release", arguments, replies.lease_ended, run_id=release.run_id)
 
     # ---- upkeep ----
 
@@ -216,18 +223,18 @@ class Store:
         """When the next thing of each kind is due, and the lanes that have filled since a change number."""
         return self._pipeline.call("due", (self._now, lane_change), replies.due)
 
-    def promote(self, limit: int) -> Future[int]:
-        """Moves scheduled runs that are due to their lanes; how many."""
-        return self._pipeline.call("promote", (self._now, limit), int)
+    def promote(self, limit: int) -> Future[Passed]:
+        """Moves scheduled runs that are due to their lanes."""
+        return self._pipeline.call("promote", (self._now, limit), replies.passed)
 
     def reap(self, lease_ms: int, quiet_ms: int, limit: int) -> Future[Reaped]:
         """Takes expired leases away, unless nobody could have renewed for `quiet_ms`."""
         arguments = (self._now, lease_ms, quiet_ms, self._max_losses, limit)
         return self._pipeline.call("reap", arguments, lambda reply: Reaped(*reply))
 
-    def expire(self, limit: int) -> Future[int]:
-        """Ends runs whose start or run time-out has passed; how many."""
-        return self._pipeline.call("expire", (self._now, limit), int)
+    def expire(self, limit: int) -> Future[Passed]:
+        """Ends runs whose start or run time-out has passed."""
+        return self._pipeline.call("expire", (self._now, limit), replies.passed)
 
     def fail_unknown(self, queue: str, workflow: str, grace_ms: int, limit: int) -> Future[Unknown]:
         """Fails queued runs of a workflow that nobody has registered."""

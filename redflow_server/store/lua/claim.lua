@@ -4,45 +4,41 @@
 -- RETURNS emptied-flags runs(id lane attempt max_attempts deliveries time_left parent input input_meta steps)
 -- EMITS   due, finished
 -- REPEAT  no
---@include keys now run save index lane due schedule deadline failures lease finish settle grant
+--@include keys now run save index index_all lane due schedule deadline failures lease finish settle grant claimable
 local stamp = ARGV[2] .. ' ' .. ARGV[3] .. ' ' .. ARGV[4]
 local count, delivery_ms, secret = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
-local max_bytes, max_steps, max_step_bytes = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+local max_bytes, limits = tonumber(ARGV[8]), {steps = tonumber(ARGV[9]), bytes = tonumber(ARGV[10])}
 local claimed, bytes, seen, full = {}, 0, 0, false
 
--- The steps that fit into the answer; false when they have to be read afterwards.
-local function steps_of(run)
-  if redis.call('EXISTS', steps_key(run.id)) == 0 then return {}, 0 end
-  local size = tonumber(run.stepsBytes) or 0
-  if size > max_step_bytes or redis.call('HLEN', steps_key(run.id)) > 2 * max_steps then return false, 0 end
-  return redis.call('HGETALL', steps_key(run.id)), size
-end
-
-local function take(lane, id)
-  local run = read_run(id)
-  if not run or run.status ~= 'queued' or run.queue ~= lane.queue or run.workflow ~= lane.workflow then
-    return lane_remove(lane.queue, lane.workflow, id)
+-- Leases up to so many runs of a lane, as far as the answer has room.
+local function take(lane, room)
+  local runs, answers = {}, {}
+  for _, id in ipairs(redis.call('ZRANGE', lane.key, 0, room - 1)) do
+    seen = seen + 1
+    local run = claimable(lane, id)
+    if run then
+      local data = redis.call('HMGET', data_key(id), 'inputJson', 'inputMeta')
+      local steps, size = steps_of(run, limits)
+      bytes = bytes + #(data[1] or '') + size
+      full = bytes > max_bytes and #claimed + #runs > 0
+      if full then break end
+      runs[#runs + 1] = run
+      answers[#answers + 1] = {data[1], data[2], steps}
+    end
   end
-  if settled_status(run, 'queued') ~= 'queued' then
-    lane_remove(lane.queue, lane.workflow, id)
-    return settle(run, 'queued')
+  if #runs > 0 then grant(runs, lane, stamp, secret, delivery_ms) end
+  for i, run in ipairs(runs) do
+    claimed[#claimed + 1] = {run.id, lane.number, run.attempt, tonumber(run.maxAttempts) or 1, run.deliveries,
+      run.runDeadline and run.runDeadline - now or '', run.parentRunId or '', unpack(answers[i], 1, 3)}
   end
-  local data = redis.call('HMGET', data_key(id), 'inputJson', 'inputMeta')
-  local steps, size = steps_of(run)
-  bytes = bytes + #(data[1] or '') + size
-  full = bytes > max_bytes and #claimed > 0
-  if full then return end
-  grant(run, stamp, secret, delivery_ms, lane.policy)
-  local time_left = run.runDeadline and run.runDeadline - now or ''
-  claimed[#claimed + 1] = {id, lane.number, run.attempt, tonumber(run.maxAttempts) or 1, run.deliveries, time_left,
-    run.parentRunId or '', data[1], data[2], steps}
 end
 
 local lanes = {}
 for i = 11, #ARGV, 2 do
+  local name = lane_name(ARGV[i], ARGV[i + 1])
   local policy = redis.call('HMGET', workflow_key(ARGV[i + 1]), 'retryPolicy', 'runTimeoutMs')
-  lanes[#lanes + 1] = {number = #lanes, queue = ARGV[i], workflow = ARGV[i + 1],
-    key = lane_key(lane_name(ARGV[i], ARGV[i + 1])), policy = {retry = policy[1], run_timeout = policy[2]}}
+  lanes[#lanes + 1] = {number = #lanes, queue = ARGV[i], workflow = ARGV[i + 1], name = name, key = lane_key(name),
+    retry = policy[1], run_timeout = policy[2]}
 end
 
 local share = math.ceil(count / #lanes)
@@ -50,13 +46,13 @@ repeat
   local before = seen
   for _, lane in ipairs(lanes) do
     local room = full and 0 or math.min(share, count - #claimed)
-    for _, id in ipairs(room > 0 and redis.call('ZRANGE', lane.key, 0, room - 1) or {}) do
-      seen = seen + 1
-      if not full then take(lane, id) end
-    end
+    if room > 0 then take(lane, room) end
   end
 until full or seen == before or #claimed >= count or seen > count + 100
 
 local emptied = {}
-for i, lane in ipairs(lanes) do emptied[i] = 1 - redis.call('EXISTS', lane.key) end
+for i, lane in ipairs(lanes) do
+  emptied[i] = 1 - redis.call('EXISTS', lane.key)
+  if emptied[i] == 1 then redis.call('ZREM', LANES, lane.name) end
+end
 return {emptied, claimed}

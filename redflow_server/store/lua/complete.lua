@@ -17,7 +17,7 @@ if refused then return refused end
 begin_writes()
 local conflicts = write_final_steps(run, judged)
 if settled_status(run, 'succeeded') == 'succeeded' then
-  redis.call('HDEL', data_key(run.id), 'errorJson')
+  if run.failures then redis.call('HDEL', data_key(run.id), 'errorJson') end
   if ARGV[8] == '1' then redis.call('HSET', data_key(run.id), 'outputJson', ARGV[6]) end
   if ARGV[7] ~= '' then redis.call('HSET', data_key(run.id), 'outputMeta', ARGV[7]) end
 end

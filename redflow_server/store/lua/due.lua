@@ -3,7 +3,6 @@
 -- ARGS    now lane_change
 -- RETURNS now scheduled deadlines lanes(name change); a time is false when nothing is set aside
 -- REPEAT  yes
---@include keys now
-local function earliest(set) return redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')[2] or false end
+--@include keys now due
 local lanes = redis.call('ZRANGEBYSCORE', LANES, '(' .. ARGV[2], '+inf', 'WITHSCORES', 'LIMIT', 0, 1000)
-return {now, earliest(SCHEDULED), earliest(DEADLINES), lanes}
+return {now, next_due(SCHEDULED), next_due(DEADLINES), lanes}

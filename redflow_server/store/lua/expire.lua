@@ -1,7 +1,7 @@
 -- Ends the runs whose start or run time-out has passed; a worker that has one is told to stop first.
 -- KEYS    prefix
 -- ARGS    now limit
--- RETURNS expired
+-- RETURNS expired next_at; next_at false when there are no deadlines
 -- EMITS   stop, finished
 -- REPEAT  yes
 --@include keys now run save index lane due deadline failures lease finish relief leave
@@ -38,4 +38,4 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', DEADLINES, '-inf', now, 'LIMIT',
   local run = read_run(id)
   if run and not ended(run) then expire(run) end
 end
-return expired
+return {expired, next_due(DEADLINES)}

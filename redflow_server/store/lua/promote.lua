@@ -1,7 +1,7 @@
 -- Moves the runs that have become due to their lanes.
 -- KEYS    prefix
 -- ARGS    now limit
--- RETURNS promoted
+-- RETURNS promoted next_at; next_at false when nothing is scheduled
 -- EMITS   lane, finished
 -- REPEAT  yes
 --@include keys now run save index lane due schedule failures lease finish settle relief
@@ -16,4 +16,4 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', SCHEDULED, '-inf', now, 'LIMIT',
     promoted = promoted + 1
   end
 end
-return promoted
+return {promoted, next_due(SCHEDULED)}

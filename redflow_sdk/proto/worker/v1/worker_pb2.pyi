@@ -1388,6 +1388,7 @@ class HeartbeatReply(google.protobuf.message.Message):
     LOST_LEASE_TOKENS_FIELD_NUMBER: builtins.int
     WAIT_RESOLUTIONS_FIELD_NUMBER: builtins.int
     sequence: builtins.int
+    """The heartbeat answered; 0 when the gateway is there but could not renew any lease."""
     @property
     def cancellations(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Cancellation]: ...
     @property

@@ -3,11 +3,15 @@
 local ENDED_WITHOUT = {'availableAt', 'place', 'waiters', 'losses', 'undelivered', 'runDeadline', 'startDeadline',
   'timeoutRequestedAt', 'retryPolicy', 'stepsBytes', 'typed'}
 
-local function finish(run, status)
-  if run.runDeadline or run.startDeadline then redis.call('ZREM', DEADLINES, run.id) end
-  for gateway_id in string.gmatch(run.waiters or '', '%S+') do
+local function tell_waiters(run)
+  for gateway_id in string.gmatch(run.waiters, '%S+') do
     redis.call('PUBLISH', gateway_channel(gateway_id), 'finished ' .. run.id)
   end
+end
+
+local function finish(run, status)
+  if run.runDeadline or run.startDeadline then redis.call('ZREM', DEADLINES, run.id) end
+  if run.waiters then tell_waiters(run) end
   set_status(run, status)
   put(run, 'finishedAt', math.max(now, tonumber(run.startedAt) or 0))
   for _, field in ipairs(ENDED_WITHOUT) do put(run, field, nil) end

@@ -8,7 +8,9 @@ end
 
 local function end_lease(run)
   redis.call('ZREM', LEASES, run.id)
-  for _, field in ipairs({'leaseToken', 'leaseOwner', 'acked'}) do put(run, field, nil) end
+  put(run, 'leaseToken', nil)
+  put(run, 'leaseOwner', nil)
+  put(run, 'acked', nil)
 end
 
 -- The holder gives the lease back; `ended_as` is what it hears when it repeats the item that did so.

@@ -1,0 +1,147 @@
+"""The executions of one worker, on its own loop: begins them, stops them, knows which do not end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from redflow_sdk._execution import Execution
+from redflow_sdk._link import Link
+from redflow_sdk._messages import Assignment, Stop, StopReason
+from redflow_sdk._protocol import WorkerProtocol
+from redflow_sdk._threads import Threads
+from redflow_sdk.workflow import Workflow
+
+T = TypeVar("T")
+
+log = logging.getLogger("redflow.worker")
+
+STOP_GRACE: Final = 1.0
+"""Seconds a handler has to end when the worker itself goes."""
+
+
+class Crew:
+    """What is at work. `assign` and `stop_handlers` are called on the io thread, everything else on the loop."""
+
+    def __init__(
+        self,
+        workflows: Mapping[str, Workflow[Any, Any]],  # Any: workflows of all kinds
+        concurrency: int,
+        io_loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._workflows = workflows
+        self._concurrency = concurrency
+        self._loop = asyncio.get_running_loop()
+        self._threads = Threads(concurrency, self._loop, self._tell_slots)
+        self._link = Link(io_loop, self._loop)
+        self._protocol: WorkerProtocol | None = None
+        self._executions: dict[str, Execution] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._deaf: set[Execution] = set()
+        self._hurry = asyncio.Event()
+
+    def connect(self, protocol: WorkerProtocol) -> None:
+        """Where reports go."""
+        self._protocol = protocol
+        self._link.connect(protocol)
+
+    # ---- on the io thread ----
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the loop was closed under the worker."""
+        return self._loop.is_closed()
+
+    def assign(self, assignments: tuple[Assignment, ...]) -> None:
+        """Runs to execute."""
+        self._post(self._begin, assignments)
+
+    def stop_handlers(self, stops: tuple[Stop, ...]) -> None:
+        """Handlers that have to end."""
+        self._post(self._stop, stops)
+
+    def _post(self, what: Callable[[T], None], argument: T) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop was closed under the worker; see is_gone
+            self._loop.call_soon_threadsafe(what, argument)
+
+    # ---- on the worker's loop ----
+
+    def _begin(self, assignments: tuple[Assignment, ...]) -> None:
+        assert self._protocol is not None
+        for assignment in assignments:
+            workflow = self._workflows[assignment.workflow]
+            execution = Execution(assignment, workflow, self._link, self._threads, self._protocol.max_payload_bytes)
+            self._executions[assignment.lease_token] = execution
+            task = asyncio.create_task(execution.run(), name=f"redflow {assignment.workflow} {assignment.run_id}")
+            self._tasks.add(task)
+            task.add_done_callback(partial(self._ended, execution))
+
+    def _ended(self, execution: Execution, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._executions.pop(execution.token, None)
+        if execution in self._deaf:
+            self._deaf.discard(execution)
+            self._tell_slots()
+        if not task.cancelled() and task.exception() is not None:
+            log.error("the end of run %s was not reported", execution.run_id, exc_info=task.exception())
+
+    def _stop(self, stops: tuple[Stop, ...]) -> None:
+        assert self._protocol is not None
+        timing = self._protocol.timing
+        for stop in stops:
+            execution = self._executions.get(stop.lease_token)
+            if execution is not None:
+                execution.stop(stop)
+                self._loop.call_later(timing.cancel_grace if timing else STOP_GRACE, self._give_up, execution)
+
+    def _give_up(self, execution: Execution) -> None:
+        """The handler has not ended within the grace: it takes up its slot until it does."""
+        if self._executions.get(execution.token) is not execution or execution in self._deaf:
+            return
+        log.warning("%s does not end although its run %s was stopped", execution.workflow_name, execution.run_id)
+        self._deaf.add(execution)
+        self._tell_slots()
+        execution.abandon()
+
+    def _tell_slots(self) -> None:
+        limit = max(0, self._concurrency - len(self._deaf) - self._threads.overdue)
+        self._link.tell(lambda protocol: protocol.set_slot_limit(limit))
+
+    # ---- the end ----
+
+    def hurry(self) -> None:
+        """Whoever waits for handlers to finish waits no longer."""
+        self._hurry.set()
+
+    async def finish(self, grace: float) -> None:
+        """Lets handlers finish for `grace` seconds, and hands the runs of the others back."""
+        await self._wait(grace)
+        for execution in list(self._executions.values()):
+            execution.hand_back()
+        await self._wait(STOP_GRACE)
+
+    async def abort(self) -> None:
+        """Cancels every handler; all runs end as canceled."""
+        for execution in list(self._executions.values()):
+            execution.stop(Stop(execution.token, StopReason.WORKER_STOPPED, "the worker was stopped"))
+        await self._wait(STOP_GRACE)
+        for execution in list(self._executions.values()):
+            execution.abandon()
+
+    async def _wait(self, seconds: float) -> None:
+        if not self._tasks:
+            return
+        hurry = asyncio.ensure_future(self._hurry.wait())
+        ended = asyncio.ensure_future(asyncio.wait(set(self._tasks)))
+        awaited: list[asyncio.Future[Any]] = [ended, hurry]  # Any: either
+        await asyncio.wait(awaited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        ended.cancel()
+
+    def close(self) -> None:
+        """Takes no more work."""
+        self._threads.close()

@@ -1,0 +1,122 @@
+"""The parser of the command line, and the kinds of its arguments: each refusal names argument, rule and what came."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final, NoReturn
+from urllib.parse import urlsplit
+
+from redflow_server.cli.exit_codes import ExitCode
+from redflow_server.cli.faults import CommandFailed
+
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,18}")
+_REDIS_SCHEMES: Final = ("redis", "rediss", "unix")
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse that ends with one line and no usage text."""
+
+    def __init__(self, **settings: Any) -> None:  # Any: argparse's own keywords
+        super().__init__(**{"allow_abbrev": False, **settings})
+
+    def error(self, message: str) -> NoReturn:
+        """Raises CommandFailed."""
+        raise CommandFailed(f"{message.removeprefix('argument ')} (see {self.prog} --help)", ExitCode.USAGE)
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """The choice of table or JSON."""
+    parser.add_argument(
+        "-o", "--output", choices=("table", "json"), default="table", help="what to print (%(default)s)"
+    )
+
+
+def refused(rule: str, came: str) -> argparse.ArgumentTypeError:
+    """The refusal of an argument."""
+    shown = ascii(came)
+    return argparse.ArgumentTypeError(f"{rule}; got {shown if len(shown) <= 100 else shown[:97] + '...'}")
+
+
+def text(came: str) -> str:
+    """Text that can go over the wire."""
+    try:
+        came.encode()
+    except UnicodeEncodeError:
+        raise refused("must be UTF-8", came) from None
+    if not came:
+        raise refused("must not be empty", came)
+    return came
+
+
+def seconds(least: float, most: float) -> Callable[[str], float]:
+    """A length of time in seconds."""
+
+    def parse(came: str) -> float:
+        try:
+            value = float(came)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most:
+            raise refused(f"must be a number of seconds from {least:g} to {most:.12g}", came)
+        return value
+
+    return parse
+
+
+def whole(least: int, most: int, unit: str = "") -> Callable[[str], int]:
+    """A whole number."""
+
+    def parse(came: str) -> int:
+        if not _WHOLE.fullmatch(came) or not least <= int(came) <= most:
+            of = f" of {unit}" if unit else ""
+            raise refused(f"must be a whole number{of} from {least} to {most}", came)
+        return int(came)
+
+    return parse
+
+
+def moment(came: str) -> datetime:
+    """A time that is the same for everybody."""
+    try:
+        value = datetime.fromisoformat(came)
+    except ValueError:
+        value = None
+    if value is None or value.tzinfo is None:
+        raise refused("must be an ISO 8601 time with an offset, such as 2030-01-31T09:00:00+01:00", came)
+    return value
+
+
+def json_value(came: str) -> Any:  # Any: JSON
+    """A JSON document."""
+    try:
+        return json.loads(came, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise refused(f"must be JSON ({error})", came) from None
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is none")
+
+
+def redis_url(came: str) -> str:
+    """Where a Redis is. Its password is never repeated."""
+    try:
+        parts = urlsplit(came)
+        is_url = parts.scheme in _REDIS_SCHEMES and parts.port != 0 and bool(parts.hostname or parts.path)
+    except ValueError:
+        is_url = False
+    if not is_url:
+        raise refused("must be redis://HOST:PORT/DB, rediss://HOST:PORT/DB or unix:///PATH", without_password(came))
+    return came
+
+
+def without_password(url: str) -> str:
+    """The URL as it may be shown."""
+    scheme, separator, rest = url.rpartition("://")
+    shown = rest.rpartition("@")[2].partition("?")[0]
+    return f"{scheme}{separator}{shown}"

@@ -1,0 +1,99 @@
+"""Commands that call a gateway through the SDK, and what its refusals mean for them."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from redflow_sdk import (
+    CanceledError,
+    Client,
+    RedflowError,
+    RunFailedError,
+    RunNotFoundError,
+    UnavailableError,
+    UnknownWorkflowError,
+)
+from redflow_server.cli.arguments import seconds, text
+from redflow_server.cli.exit_codes import ExitCode
+from redflow_server.cli.faults import CommandFailed
+
+T = TypeVar("T")
+
+DEFAULT_TARGET: Final = "localhost:7379"
+CALL_TIMEOUT_S: Final = 5.0
+
+_CODES: Final[tuple[tuple[type[RedflowError], ExitCode], ...]] = (
+    (RunNotFoundError, ExitCode.NOT_FOUND),
+    (UnknownWorkflowError, ExitCode.NOT_FOUND),
+    (RunFailedError, ExitCode.RUN_FAILED),
+    (CanceledError, ExitCode.RUN_CANCELED),
+    (UnavailableError, ExitCode.UNAVAILABLE),
+    (RedflowError, ExitCode.REFUSED),
+)
+
+
+def add_target(parser: argparse.ArgumentParser) -> None:
+    """Where the gateway is."""
+    parser.add_argument(
+        "--target",
+        type=text,
+        metavar="HOST:PORT",
+        default=os.environ.get("REDFLOW_TARGET", "").strip() or DEFAULT_TARGET,
+        help="the gateway (default: REDFLOW_TARGET, or localhost:7379)",
+    )
+
+
+def add_connection(parser: argparse.ArgumentParser) -> None:
+    """Where the gateway is, and how long it may take to answer."""
+    add_target(parser)
+    parser.add_argument(
+        "--call-timeout",
+        type=seconds(0.1, 15),
+        metavar="SECONDS",
+        default=CALL_TIMEOUT_S,
+        help="how long to try while the gateway or its Redis is away (%(default)g)",
+    )
+
+
+class Connection:
+    """A client, and the patience of the command line."""
+
+    def __init__(self, client: Client, target: str, call_timeout_s: float) -> None:
+        self.client = client
+        self._target = target
+        self._call_timeout_s = call_timeout_s
+
+    async def answer(self, call: Awaitable[T]) -> T:
+        """The answer to a call. Raises CommandFailed when there is none in time."""
+        try:
+            async with asyncio.timeout(self._call_timeout_s):
+                return await call
+        except TimeoutError:
+            raise CommandFailed(
+                f"no answer from the gateway at {self._target} within {self._call_timeout_s:g} s: "
+                "it or its Redis is away",
+                ExitCode.UNAVAILABLE,
+            ) from None
+
+
+def with_client(
+    command: Callable[[Connection, argparse.Namespace], Awaitable[ExitCode]],
+) -> Callable[[argparse.Namespace], ExitCode]:
+    """The command with a client of the gateway that its arguments name; the SDK's exceptions become CommandFailed."""
+
+    async def call(arguments: argparse.Namespace) -> ExitCode:
+        async with Client(arguments.target) as client:
+            return await command(Connection(client, arguments.target, arguments.call_timeout), arguments)
+
+    def run(arguments: argparse.Namespace) -> ExitCode:
+        try:
+            return asyncio.run(call(arguments))
+        except RedflowError as error:
+            code = next(code for kind, code in _CODES if isinstance(error, kind))
+            raise CommandFailed(str(error) or type(error).__name__, code) from error
+
+    return run

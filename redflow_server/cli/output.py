@@ -1,0 +1,115 @@
+"""What commands print: aligned tables, cards of one thing, JSON documents, and the one line of an error."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import io
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from redflow_server.cli.escaping import printable, printable_json, width
+from redflow_server.cli.faults import CommandFailed
+
+GAP: Final = "  "
+NOTHING: Final = "-"
+
+
+def prepare_streams() -> None:
+    """Whatever the locale's encoding is, no text fails to be written."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def write(text: str) -> None:
+    """Prints a text and a line break; whoever reads a pipe sees them now. Raises BrokenPipeError, CommandFailed."""
+    if sys.stdout is None:  # the command was started with a closed stdout
+        return
+    try:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise CommandFailed(f"the output cannot be written: {error.strerror}") from error
+
+
+def say(text: str) -> None:
+    """Writes one line to stderr, where news and errors go."""
+    # There is no other place to say that stderr cannot be written.
+    with contextlib.suppress(OSError, AttributeError):
+        sys.stderr.write(f"redflow: {printable(text)}\n")
+        sys.stderr.flush()
+
+
+def discard_stdout() -> None:
+    """Lets the interpreter flush what nobody reads any more."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+# ---- tables ----
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Rows under a header, in columns."""
+    return _aligned([[name.upper() for name in header], *([cell(value) for value in row] for row in rows)])
+
+
+def card(fields: Mapping[str, object]) -> str:
+    """One thing: a line for each of its fields."""
+    return _aligned([[name, cell(value)] for name, value in fields.items()])
+
+
+def cell(value: object) -> str:
+    """A value on one line of a table."""
+    if value is None or value == "":
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, datetime):
+        return iso_time(value)
+    return printable(str(value))
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        GAP.join(text + " " * (size - width(text)) for text, size in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+
+
+# ---- JSON ----
+
+
+def json_document(document: object) -> str:
+    """A JSON document for reading. Times are ISO 8601 in UTC; bytes that are no JSON are `{"base64": ...}`."""
+    try:
+        return printable_json(json.dumps(document, indent=2, ensure_ascii=False, default=_json_form))
+    except RecursionError:  # only indenting is done in Python
+        return json_line(document)
+
+
+def json_line(document: object) -> str:
+    """A JSON document on one line, for commands that go on."""
+    return printable_json(json.dumps(document, ensure_ascii=False, default=_json_form))
+
+
+def _json_form(value: object) -> object:
+    if isinstance(value, datetime):
+        return iso_time(value)
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode()}
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def iso_time(at: datetime) -> str:
+    """ISO 8601 in UTC, to the millisecond."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,104 @@
+"""The nouns of `redflow`, and how a command begins and ends."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, cast
+
+from redflow_server.cli.arguments import Parser
+from redflow_server.cli.exit_codes import MEANING, ExitCode
+from redflow_server.cli.faults import CommandFailed
+from redflow_server.cli.output import discard_stdout, prepare_streams, say
+from redflow_server.version import VERSION
+
+Command = Callable[[argparse.Namespace], ExitCode]
+
+
+@dataclass(frozen=True, slots=True)
+class Noun:
+    """A first word of the command line. `extra` is what has to be installed beside the base for it."""
+
+    summary: str
+    extra: str = ""
+
+
+NOUNS: Final[Mapping[str, Noun]] = {
+    "dev": Noun("run a gateway with a store of its own, for development", extra="dev"),
+    "server": Noun("run a gateway on a Redis", extra="server"),
+    "worker": Noun("run workers"),
+    "run": Noun("start, watch and cancel runs"),
+    "doctor": Noun("judge the settings of a Redis and the state kept in it", extra="server"),
+    "version": Noun("show the version"),
+}
+
+
+class NounModule(Protocol):
+    """What the module of a noun has."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Adds arguments, and the function to call as the default of `command`."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line; returns its exit code."""
+    prepare_streams()
+    # gRPC writes of its own about what our one line says already; it reads this when it is imported.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    try:
+        code = _run(list(sys.argv[1:] if argv is None else argv))
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except CommandFailed as failed:
+        say(str(failed))
+        return failed.code
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        discard_stdout()
+        return ExitCode.BROKEN_PIPE
+    return code
+
+
+def _run(argv: Sequence[str]) -> ExitCode:
+    try:
+        arguments = _parser(argv).parse_args(argv)
+    except SystemExit:  # --help and --version
+        return ExitCode.OK
+    command: Command = arguments.command
+    return command(arguments)
+
+
+def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    """A parser that knows the arguments of the noun that is called, and of the others the name."""
+    parser = Parser(
+        prog="redflow",
+        description="Durable workflows on the Redis you already run.",
+        epilog="exit codes:\n" + "\n".join(f"  {code:<5}{meaning}" for code, meaning in MEANING.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"redflow {VERSION}")
+    nouns = parser.add_subparsers(metavar="COMMAND", required=True)
+    called = next((argument for argument in argv if not argument.startswith("-")), "")
+    for name, noun in NOUNS.items():
+        of_noun = nouns.add_parser(name, help=noun.summary, description=f"{noun.summary.capitalize()}.")
+        if name == called:
+            _load(name, noun).add_arguments(of_noun)
+    return parser
+
+
+def _load(name: str, noun: Noun) -> NounModule:
+    try:
+        module = importlib.import_module(f"redflow_server.cli.{name}")
+    except ModuleNotFoundError as error:
+        if not noun.extra or (error.name or "").startswith(("redflow_server", "redflow_sdk")):
+            raise
+        raise CommandFailed(
+            f"`redflow {name}` needs more than is installed (no {error.name}): "
+            f"pip install 'redflow-gateway[{noun.extra}]'"
+        ) from None
+    return cast("NounModule", module)  # cast: all modules named in NOUNS have it

@@ -1,0 +1,135 @@
+"""Runs and steps as tables for people and as JSON for programs. The names of JSON fields are a promise."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, Final
+
+from redflow_sdk import Failure, Run, Step
+from redflow_sdk.records import WaitingFor
+from redflow_server.cli.escaping import printable_block, shortened
+from redflow_server.cli.output import card, iso_time, table
+
+SUMMARY_COLUMNS: Final = 60
+
+Document = dict[str, Any]  # Any: JSON, and times that become it
+
+
+def listed_document(run: Run) -> Document:
+    """A run without its payloads, as listings have it."""
+    return {
+        "id": run.id,
+        "workflow": run.workflow,
+        "queue": run.queue,
+        "status": run.status,
+        "attempt": run.attempt,
+        "max_attempts": run.max_attempts,
+        "priority": run.priority,
+        "created_at": run.created_at,
+        "available_at": run.available_at,
+        "started_at": run.started_at,
+        "finished_at": run.finished_at,
+        "cancel_requested_at": run.cancel_requested_at,
+        "cancel_reason": run.cancel_reason,
+        "idempotency_key": run.idempotency_key,
+        "parent_run_id": run.parent_run_id,
+        "delivery_count": run.delivery_count,
+        "losses": run.losses,
+        "worker_name": run.worker_name,
+        "waiting_for": [{"kind": what.kind, "until": what.until, "detail": what.detail} for what in run.waiting_for],
+    }
+
+
+def run_document(run: Run) -> Document:
+    """A run."""
+    return {**listed_document(run), "input": run.input, "output": run.output, "failure": failure_document(run.failure)}
+
+
+def step_document(step: Step) -> Document:
+    """A step of a run."""
+    return {
+        "name": step.name,
+        "seq": step.seq,
+        "kind": step.kind,
+        "status": step.status,
+        "attempt": step.attempt,
+        "started_at": step.started_at,
+        "finished_at": step.finished_at,
+        "output": step.output,
+        "failure": failure_document(step.failure),
+    }
+
+
+def failure_document(failure: Failure | None) -> Document | None:
+    """How something failed, with its causes."""
+    if failure is None:
+        return None
+    return {
+        "type": failure.type,
+        "message": failure.message,
+        "kind": failure.kind,
+        "language": failure.language,
+        "traceback": failure.traceback,
+        "details": failure.details,
+        "cause": failure_document(failure.cause),
+        "no_retry": failure.no_retry,
+        "retry_after": failure.retry_after,
+    }
+
+
+def run_card(run: Run) -> str:
+    """A run, without what it does not have, and the traceback of its failure."""
+    fields: dict[str, object] = {
+        **listed_document(run),
+        "attempt": f"{run.attempt} of {run.max_attempts}",
+        "waiting_for": ", ".join(map(_waiting, run.waiting_for)),
+        "input": _short_json(run.input),
+        "output": _short_json(run.output) if run.status == "succeeded" else None,
+        "failure": _summary(run.failure),
+    }
+    del fields["max_attempts"]
+    shown = card({name: value for name, value in fields.items() if value not in (None, "")})
+    traceback = run.failure.traceback.rstrip() if run.failure else ""
+    return f"{shown}\n\n{printable_block(traceback)}" if traceback else shown
+
+
+def runs_table(runs: Iterable[Run]) -> str:
+    """Runs, a line for each."""
+    rows = ((*(run.id, run.workflow, run.queue, run.status), *_progress(run)) for run in runs)
+    return table(("id", "workflow", "queue", "status", "attempt", "created", "finished"), rows)
+
+
+def _progress(run: Run) -> tuple[object, ...]:
+    return f"{run.attempt}/{run.max_attempts}", run.created_at, run.finished_at
+
+
+def steps_table(steps: Iterable[Step]) -> str:
+    """Steps, a line for each."""
+    rows = (
+        (step.seq, step.name, step.kind, step.status, step.attempt, step.started_at, step.finished_at, _outcome(step))
+        for step in steps
+    )
+    return table(("seq", "name", "kind", "status", "attempt", "started", "finished", "outcome"), rows)
+
+
+def _outcome(step: Step) -> str:
+    if step.failure is not None:
+        return shortened(_summary(step.failure) or "", SUMMARY_COLUMNS)
+    return shortened(_short_json(step.output), SUMMARY_COLUMNS) if step.status == "succeeded" else ""
+
+
+def _summary(failure: Failure | None) -> str | None:
+    return None if failure is None else f"{failure.type}: {failure.message}"
+
+
+def _waiting(what: WaitingFor) -> str:
+    until = f" until {iso_time(what.until)}" if what.until else ""
+    detail = f" ({what.detail})" if what.detail else ""
+    return f"{what.kind}{until}{detail}"
+
+
+def _short_json(value: object) -> str:
+    if isinstance(value, bytes):
+        return f"({len(value)} bytes that are no JSON)"
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,107 @@
+"""`redflow worker`: running the workflows of a module."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, NoReturn
+
+from redflow_sdk import SessionRefusedError, Worker
+from redflow_server.cli.arguments import seconds, text, whole
+from redflow_server.cli.client import add_target
+from redflow_server.cli.exit_codes import ExitCode
+from redflow_server.cli.faults import CommandFailed
+from redflow_server.cli.logs import log_to_stderr
+from redflow_server.cli.output import say
+from redflow_server.cli.workflow_import import load_workflows
+
+THREADS_GRACE_S: Final = 1.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The noun's arguments."""
+    verbs = parser.add_subparsers(metavar="VERB", required=True)
+    run = verbs.add_parser("run", help="run a worker", description="Run workflows until SIGTERM or Ctrl-C, then drain.")
+    run.add_argument(
+        "place",
+        type=text,
+        metavar="MODULE[:ATTR]",
+        help="where the workflows are: a workflow, a list of them or a module; all of MODULE's without ATTR",
+    )
+    add_target(run)
+    run.add_argument(
+        "--queue", type=text, action="append", help="a queue to serve, repeatable (default: those of the workflows)"
+    )
+    run.add_argument(
+        "--concurrency", type=whole(1, 10_000), default=50, metavar="N", help="runs at once at most (%(default)s)"
+    )
+    run.add_argument("--owner", type=text, help="whose set of workflows it is (default: REDFLOW_OWNER, or default)")
+    run.add_argument("--name", type=text, help="what the worker is called in listings (default: host and process)")
+    run.add_argument("--build-id", type=text, metavar="ID", help="tells builds apart (default: from the workflows)")
+    run.add_argument(
+        "--drain-grace",
+        type=seconds(0, 86_400),
+        default=30.0,
+        metavar="SECONDS",
+        help="what runs have to finish on shutdown before they are handed back (%(default)g)",
+    )
+    run.set_defaults(command=_run)
+
+
+def _run(arguments: argparse.Namespace) -> ExitCode:
+    log_to_stderr(logging.INFO)
+    workflows = load_workflows(arguments.place)
+    try:
+        worker = Worker(
+            arguments.target,
+            workflows=workflows,
+            queues=arguments.queue,
+            concurrency=arguments.concurrency,
+            owner=arguments.owner,
+            name=arguments.name,
+            build_id=arguments.build_id,
+            drain_grace=arguments.drain_grace,
+        )
+    except ValueError as error:
+        raise CommandFailed(f"{arguments.place}: {error}") from error
+    try:
+        asyncio.run(_work(worker))
+    except SessionRefusedError as error:
+        raise CommandFailed(f"the gateway at {arguments.target} refuses the worker: {error}") from error
+    return ExitCode.OK
+
+
+async def _work(worker: Worker) -> None:
+    # Of our own, because asyncio would wait for its threads however long they take.
+    threads = ThreadPoolExecutor(thread_name_prefix="redflow-default")
+    asyncio.get_running_loop().set_default_executor(threads)
+    await worker.run()
+    threads.shutdown(wait=False, cancel_futures=True)
+    stuck = _threads_alive_after(THREADS_GRACE_S)
+    if stuck:
+        # Their runs were handed back. Python cannot end threads, and would wait for them.
+        say(f"handlers have not ended in time; leaving {stuck} of their threads")
+        _leave()
+
+
+def _threads_alive_after(grace_s: float) -> int:
+    deadline = time.monotonic() + grace_s
+    alive = 0
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread() and not thread.daemon:
+            thread.join(max(0.0, deadline - time.monotonic()))
+            alive += thread.is_alive()
+    return alive
+
+
+def _leave() -> NoReturn:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    os._exit(ExitCode.OK)

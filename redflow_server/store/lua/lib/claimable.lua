@@ -1,0 +1,19 @@
+-- The steps that fit into the answer; false when they have to be read afterwards.
+local function steps_of(run, limits)
+  local fields, size = redis.call('HLEN', steps_key(run.id)), tonumber(run.stepsBytes) or 0
+  if fields == 0 then return {}, 0 end
+  if size > limits.bytes or fields > 2 * limits.steps then return false, 0 end
+  return redis.call('HGETALL', steps_key(run.id)), size
+end
+
+-- The run of an entry, if it may be leased. One that may not leaves the lane.
+local function claimable(lane, id)
+  local run = read_run(id)
+  if not run or run.status ~= 'queued' or run.queue ~= lane.queue or run.workflow ~= lane.workflow then
+    redis.call('ZREM', lane.key, id)
+    return nil
+  end
+  if settled_status(run, 'queued') == 'queued' then return run end
+  redis.call('ZREM', lane.key, id)
+  settle(run, 'queued')
+end
