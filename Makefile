@@ -19,6 +19,9 @@ help: ## list the targets
 	.venv-stubs/bin/pip install --quiet --group stubs
 	@touch $@
 
+demo: .venv/ready .venv-stubs/ready ## an order, crashes, retries: a tour with real processes
+	.venv/bin/python -m demo --stubs-python .venv-stubs/bin/python
+
 gen: .venv-stubs/ready ## make the Python stubs from proto/
 	.venv-stubs/bin/python scripts/generate_stubs.py
 
@@ -38,4 +41,4 @@ check: .venv/ready .venv-stubs/ready ## lint, types, import contracts, fresh stu
 test: .venv/ready ## test everything but chaos and benchmarks (TESTS=path narrows it)
 	.venv/bin/pytest $(TESTS)
 
-.PHONY: help gen fmt check test
+.PHONY: help demo gen fmt check test

@@ -32,7 +32,7 @@ from redflow_sdk._messages import (
     Timing,
     Verdict,
 )
-from redflow_sdk._session import Session, now
+from redflow_sdk._session import Session
 from redflow_sdk._transport.stream import BrokenStream
 
 log = logging.getLogger("redflow.worker")
@@ -392,24 +392,3 @@ class WorkerProtocol:
         if self.timing is None or self.last_confirmed is None:
             return None
         return self.last_confirmed + self.timing.lease - self.timing.fence_margin
-
-
-class Fence:
-    """Stops the handlers of a worker before their leases can have ended, and the worker when its loop was closed."""
-
-    def __init__(self, protocol: WorkerProtocol) -> None:
-        self._protocol = protocol
-
-    async def run(self) -> None:
-        """Watches for ever."""
-        while True:
-            if self._protocol.is_orphaned:
-                log.error("the event loop of the worker was closed without draining it; its runs are handed back")
-                await self._protocol.finish()
-                return
-            fence_at = self._protocol.fence_at
-            left = 0.2 if fence_at is None else fence_at - now()
-            if left <= 0:
-                self._protocol.fence()
-                left = 0.2
-            await asyncio.sleep(min(left, 0.5))

@@ -131,8 +131,8 @@ class Session:
             await self._stream.close()
             for task in tasks[1:]:
                 task.cancel()
-            if tasks:
-                await asyncio.wait(tasks)
+            # The first to end has said why; the others end for the same reason.
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def _raise(self, error: SessionError) -> None:
         if error.is_permanent:

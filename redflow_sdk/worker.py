@@ -15,8 +15,9 @@ from types import TracebackType
 from typing import Any, Final
 
 from redflow_sdk._crew import Crew
+from redflow_sdk._fence import Fence
 from redflow_sdk._messages import Definition, Opening
-from redflow_sdk._protocol import Fence, WorkerProtocol
+from redflow_sdk._protocol import WorkerProtocol
 from redflow_sdk._transport.channel import target_or_default
 from redflow_sdk._transport.thread import IoThread, io_thread
 from redflow_sdk.workflow import Workflow

@@ -23,6 +23,7 @@ from redflow_server.domain.timing import Timing
 from redflow_server.embedded import EmbeddedStore, process_name
 from redflow_server.gateway import Gateway
 from redflow_server.store.admin import Admin
+from redflow_server.store.invariants import check
 from redflow_server.store.keys import Keys
 from redflow_server.store.pipeline import Pipeline
 from redflow_server.store.scripts import load_scripts
@@ -177,3 +178,40 @@ async def start_worker(target: str) -> AsyncIterator[StartWorker]:
 
     yield start
     await asyncio.gather(*(worker.stop() for worker in workers))
+
+
+CheckInvariants = Callable[[], Awaitable[None]]
+
+
+@pytest_asyncio.fixture
+async def check_invariants(redis_url: str, keys: Keys) -> AsyncIterator[CheckInvariants]:
+    """Asserts that what is stored under the test's prefix is as it must be; at any time, whoever writes meanwhile."""
+    dial = Dial(redis_url)
+
+    async def assert_none_is_broken() -> None:
+        async with dial.client() as client:
+            found = await check(client, keys)
+        lines = (f"  {violation.rule}: {violation.subject} {violation.detail}" for violation in found)
+        assert not found, "\n".join((f"{len(found)} invariants are broken:", *lines))
+
+    yield assert_none_is_broken
+    await dial.close()
+
+
+@pytest_asyncio.fixture
+async def _invariants_hold_at_the_end(
+    request: pytest.FixtureRequest, check_invariants: CheckInvariants
+) -> AsyncIterator[None]:
+    yield
+    if request.node.get_closest_marker("leaves_faults") is None:
+        await check_invariants()
+
+
+@pytest.fixture(autouse=True)
+def _ends_with_a_check(request: pytest.FixtureRequest) -> None:
+    """A test that used a store or a gateway ends with a check: when they have stopped, and before its keys go.
+
+    It is set up before them, so its end comes after theirs. Not async itself, else it could not ask for one that is.
+    """
+    if {"store", "start_gateway"} & set(request.fixturenames):
+        request.getfixturevalue("_invariants_hold_at_the_end")

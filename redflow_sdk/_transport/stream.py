@@ -67,14 +67,14 @@ class Stream:
         try:
             await self._call.write(_request(outgoing))
         except (grpc.RpcError, grpc.aio.UsageError) as error:
-            raise BrokenStream(str(error)) from error
+            raise _broken(error) from None
 
     async def read(self) -> Incoming:
         """The next message. Raises BrokenStream."""
         try:
             response = await self._call.read()
         except (grpc.RpcError, grpc.aio.UsageError) as error:
-            raise BrokenStream(str(error)) from error
+            raise _broken(error) from None
         if not isinstance(response, pb.SessionResponse):
             raise BrokenStream("the gateway ended the stream")
         return _incoming(response)
@@ -86,13 +86,19 @@ class Stream:
         try:
             response = await stub.GetStepOutputs(request, timeout=15.0)
         except grpc.aio.AioRpcError as error:
-            raise BrokenStream(str(error.details())) from error
+            raise _broken(error) from None
         return _snapshot(response.steps[0]) if response.steps else None
 
     async def close(self) -> None:
         """Ends the stream and its connection."""
         self._call.cancel()
         await self._channel.close()
+
+
+def _broken(error: Exception) -> BrokenStream:
+    if isinstance(error, grpc.aio.AioRpcError):
+        return BrokenStream(f"{error.code().name}: {error.details()}")
+    return BrokenStream(str(error))
 
 
 # ---- to the gateway ----

@@ -9,13 +9,11 @@ import re
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final, NoReturn
-from urllib.parse import urlsplit
 
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.cli.faults import CommandFailed
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,18}")
-_REDIS_SCHEMES: Final = ("redis", "rediss", "unix")
 
 
 class Parser(argparse.ArgumentParser):
@@ -101,22 +99,3 @@ def json_value(came: str) -> Any:  # Any: JSON
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is none")
-
-
-def redis_url(came: str) -> str:
-    """Where a Redis is. Its password is never repeated."""
-    try:
-        parts = urlsplit(came)
-        is_url = parts.scheme in _REDIS_SCHEMES and parts.port != 0 and bool(parts.hostname or parts.path)
-    except ValueError:
-        is_url = False
-    if not is_url:
-        raise refused("must be redis://HOST:PORT/DB, rediss://HOST:PORT/DB or unix:///PATH", without_password(came))
-    return came
-
-
-def without_password(url: str) -> str:
-    """The URL as it may be shown."""
-    scheme, separator, rest = url.rpartition("://")
-    shown = rest.rpartition("@")[2].partition("?")[0]
-    return f"{scheme}{separator}{shown}"

@@ -11,6 +11,7 @@ from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.cli.faults import CommandFailed
 from redflow_server.cli.logs import log_to_stderr
 from redflow_server.cli.output import card, json_line, write
+from redflow_server.cli.redis_argument import add_prefix
 from redflow_server.cli.serving import Signals, add_address, address, run_until_stopped, serve
 from redflow_server.config import Config
 from redflow_server.embedded import EmbeddedStore, EmbeddedStoreError
@@ -25,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data-dir", type=Path, default=Path(".redflow"), metavar="DIR", help="where the data is kept (%(default)s)"
     )
     add_address(parser)
+    add_prefix(parser)
     add_output(parser)
     parser.set_defaults(command=_run)
 

@@ -5,22 +5,21 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from redflow_server.cli.arguments import add_output, text
+from redflow_server.cli.arguments import add_output
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.cli.faults import CommandFailed
 from redflow_server.cli.output import card, json_document, table, write
-from redflow_server.cli.server import add_redis
+from redflow_server.cli.redis_argument import add_redis
 from redflow_server.domain.errors import StoreUnavailable
 from redflow_server.store.admin import Admin, RedisReport
 from redflow_server.store.invariants import Violation, check
-from redflow_server.store.keys import DEFAULT_PREFIX, Keys
+from redflow_server.store.keys import Keys
 from redflow_server.store.wire import Dial
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The noun's arguments."""
     add_redis(parser)
-    parser.add_argument("--prefix", type=text, default=DEFAULT_PREFIX, help="the beginning of all keys (%(default)s)")
     add_output(parser)
     parser.set_defaults(command=_run)
 

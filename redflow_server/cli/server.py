@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 from dataclasses import replace
 from typing import Final
 
-from redflow_server.cli.arguments import add_output, redis_url, seconds, whole, without_password
+from redflow_server.cli.arguments import add_output, seconds, whole
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.cli.logs import log_to_stderr
 from redflow_server.cli.output import card, json_line, write
+from redflow_server.cli.redis_argument import DEFAULT, add_redis, without_password
 from redflow_server.cli.serving import (
-    DEFAULT,
     Signals,
     add_address,
     address,
@@ -30,17 +29,6 @@ MEBIBYTE: Final = 1024 * 1024
 # The SDKs take messages of 16 MiB: a payload has to fit with its run around it.
 MAX_PAYLOAD_BYTES: Final = 8 * MEBIBYTE
 DECADE_S: Final = 10 * 366 * 86400
-
-
-def add_redis(parser: argparse.ArgumentParser) -> None:
-    """Which Redis."""
-    parser.add_argument(
-        "--redis",
-        type=redis_url,
-        metavar="URL",
-        default=os.environ.get("REDFLOW_REDIS_URL", "").strip() or DEFAULT.redis_url,
-        help=f"the Redis or Valkey (default: REDFLOW_REDIS_URL, or {DEFAULT.redis_url})",
-    )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

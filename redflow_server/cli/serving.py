@@ -14,21 +14,20 @@ import uvloop
 from redflow_server.cli.arguments import seconds, text, whole
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.cli.faults import CommandFailed
+from redflow_server.cli.redis_argument import DEFAULT
 from redflow_server.config import Config
 from redflow_server.domain.errors import Refusal
 from redflow_server.gateway import Gateway
 
-DEFAULT: Final = Config()
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 def add_address(parser: argparse.ArgumentParser) -> None:
-    """Where a gateway listens, and under which prefix its keys are."""
+    """Where a gateway listens, and what clients may do there."""
     parser.add_argument("--host", type=text, default=DEFAULT.host, help="the address to listen on (%(default)s)")
     parser.add_argument(
         "--port", type=whole(0, 65_535), default=DEFAULT.port, metavar="N", help="0 takes a free one (%(default)s)"
     )
-    parser.add_argument("--prefix", type=text, default=DEFAULT.prefix, help="the beginning of all keys (%(default)s)")
     parser.add_argument("--allow-reset", action="store_true", help="let clients delete everything under the prefix")
 
 

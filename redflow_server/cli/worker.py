@@ -55,8 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> ExitCode:
-    log_to_stderr(logging.INFO)
     workflows = load_workflows(arguments.place)
+    # After the user's modules: where they set up logging, theirs is used.
+    log_to_stderr(logging.INFO)
     try:
         worker = Worker(
             arguments.target,

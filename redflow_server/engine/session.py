@@ -11,63 +11,39 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from redflow_server.domain.errors import ProtocolViolation, Refusal, Unavailable
+from redflow_server.domain.errors import ProtocolViolation
 from redflow_server.domain.ids import run_id_of
 from redflow_server.domain.leases import (
-    AbortRun,
     ClaimedRun,
-    CompleteRun,
-    FailAttempt,
     Lane,
-    LeaseEnded,
     LeaseStanding,
-    Outcome,
-    RecordStep,
     Release,
     ReleaseReason,
     Stamp,
     Standing,
-    StepRecorded,
     Stop,
     StopReason,
 )
 from redflow_server.domain.session import (
     Capacity,
-    Effect,
     Heartbeat,
     HeartbeatReply,
-    Item,
-    ItemAnswer,
-    ItemStatus,
     LeaseState,
     OpenSession,
     Receipt,
-    RefusedItem,
     WorkerMessage,
 )
-from redflow_server.domain.states import RunStatus
 from redflow_server.domain.timing import Timing
+from redflow_server.engine.items import Items
 from redflow_server.engine.outbox import Outbox
-from redflow_server.engine.slots import HeldRun, Slots
+from redflow_server.engine.slots import Slots
 from redflow_server.store.store import Store
 from redflow_server.telemetry import Telemetry
 
 REJECT_DELAY_MS: Final = 1000
 LEFT_OUT_S: Final = 10.0
-BLOCKED_S: Final = 10.0
 MAX_QUEUED: Final = 20_000
 """A worker that lets this many answers pile up does not read its stream."""
-
-STATUS_OF: Final = {
-    Outcome.OK: ItemStatus.OK,
-    Outcome.DUPLICATE: ItemStatus.DUPLICATE,
-    Outcome.CONFLICT: ItemStatus.CONFLICT,
-    Outcome.LEASE_LOST: ItemStatus.LEASE_LOST,
-    Outcome.MOVED: ItemStatus.MOVED,
-    Outcome.STEPS_MISSING: ItemStatus.STEPS_MISSING,
-    Outcome.NON_DETERMINISTIC: ItemStatus.INVALID,
-    Outcome.TOO_MANY_STEPS: ItemStatus.INVALID,
-}
 
 
 class WorkerSession:
@@ -96,11 +72,11 @@ class WorkerSession:
         self._is_paused = False
         self._is_resting = False
         self._left_out: dict[Lane, tuple[float, float]] = {}
-        self._blocked: dict[str, tuple[int, float]] = {}
         self._store = store
         self._timing = timing
         self._telemetry = telemetry
         self._on_room = on_room
+        self._items = Items(store, self.slots, self.outbox, telemetry, partial(on_room, self))
 
     @property
     def free_slots(self) -> int:
@@ -135,7 +111,7 @@ class WorkerSession:
         for receipt in message.receipts:
             self._acknowledge(receipt)
         for item in message.items:
-            self._take(item)
+            self._items.take(item)
         if message.capacity is not None:
             self._set_capacity(message.capacity)
         if message.drains and not self.is_draining:
@@ -289,113 +265,3 @@ class WorkerSession:
         for token, held in list(self.slots.held.items()):
             if not held.is_received:
                 self._release_own(held.run_id, token, ReleaseReason.UNDELIVERED)
-
-    # ---- items ----
-
-    def _take(self, item: Item | RefusedItem) -> None:
-        if isinstance(item, RefusedItem):
-            self.outbox.answer(ItemAnswer(item.request_id, item.status, item.reason, item.message))
-            return
-        token = item.effect.lease_token
-        self.slots.receive(token)
-        if self._is_held_behind(token, item.request_id):
-            self._answer_unavailable(item.request_id, "an earlier item of the run has not been answered")
-            return
-        held = self.slots.held.get(token)
-        if held is not None:
-            held.unanswered_items += 1
-        self._apply(item.effect).add_done_callback(partial(self._answered, item, held))
-
-    def _apply(self, effect: Effect) -> asyncio.Future[StepRecorded] | asyncio.Future[LeaseEnded]:
-        match effect:
-            case RecordStep():
-                return self._store.record_step(effect)
-            case CompleteRun():
-                return self._store.complete(effect)
-            case FailAttempt():
-                return self._store.fail(effect)
-            case AbortRun():
-                return self._store.abort(effect)
-            case Release():
-                return self._store.release(effect)
-
-    def _is_held_behind(self, token: str, request_id: int) -> bool:
-        """Whether an earlier item of the run is still to come again: a later one must not pass it."""
-        blocker, until = self._blocked.get(token, (request_id, 0.0))
-        if blocker == request_id or until < time.monotonic():
-            self._blocked.pop(token, None)
-            return False
-        return True
-
-    def _answered(
-        self, item: Item, held: HeldRun | None, future: asyncio.Future[StepRecorded] | asyncio.Future[LeaseEnded]
-    ) -> None:
-        if held is not None:
-            held.unanswered_items -= 1
-        if future.cancelled():
-            return
-        error = future.exception()
-        if error is not None:
-            self._item_failed(item, error)
-            return
-        answer = future.result()
-        token = item.effect.lease_token
-        if isinstance(answer, LeaseEnded):
-            self._lease_ended(item, answer)
-        else:
-            stored = (answer.stored,) if answer.stored else ()
-            self.outbox.answer(
-                ItemAnswer(
-                    item.request_id,
-                    STATUS_OF[answer.outcome],
-                    reason=_reason(answer.outcome),
-                    message=_message(answer.outcome, ""),
-                    cancel_requested=answer.cancel_requested,
-                    conflicting=stored,
-                )
-            )
-        if answer.outcome is Outcome.LEASE_LOST:
-            self.slots.drop(token)
-            self._on_room(self)
-
-    def _lease_ended(self, item: Item, answer: LeaseEnded) -> None:
-        status = STATUS_OF[answer.outcome]
-        if answer.outcome in (Outcome.OK, Outcome.DUPLICATE):
-            self.slots.drop(item.effect.lease_token)
-            self._on_room(self)
-            if answer.status is RunStatus.CANCELED:
-                status = ItemStatus.CANCELED
-        self.outbox.answer(
-            ItemAnswer(item.request_id, status, _reason(answer.outcome), _message(answer.outcome, answer.step_name))
-        )
-
-    def _item_failed(self, item: Item, error: BaseException) -> None:
-        if isinstance(error, Unavailable):
-            self._blocked.setdefault(item.effect.lease_token, (item.request_id, time.monotonic() + BLOCKED_S))
-            self._answer_unavailable(item.request_id, str(error))
-        elif isinstance(error, Refusal):
-            self.outbox.answer(ItemAnswer(item.request_id, ItemStatus.UNAVAILABLE, error.reason, str(error), 1000))
-        else:
-            fault_id = self._telemetry.fault("item", error)
-            self.outbox.answer(ItemAnswer(item.request_id, ItemStatus.INVALID, "INTERNAL", f"fault {fault_id}"))
-
-    def _answer_unavailable(self, request_id: int, message: str) -> None:
-        delay_ms = Unavailable.retry_delay_ms
-        self.outbox.answer(
-            ItemAnswer(request_id, ItemStatus.UNAVAILABLE, "STORE_UNAVAILABLE", message, retry_delay_ms=delay_ms)
-        )
-
-
-def _reason(outcome: Outcome) -> str:
-    return "" if outcome is Outcome.OK else outcome.name
-
-
-def _message(outcome: Outcome, step_name: str) -> str:
-    step = f" {step_name!r}" if step_name else ""
-    match outcome:
-        case Outcome.NON_DETERMINISTIC:
-            return f"step{step} is on record as another kind of step"
-        case Outcome.TOO_MANY_STEPS:
-            return f"the run has too many steps to record{step}"
-        case _:
-            return ""

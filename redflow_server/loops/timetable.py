@@ -19,7 +19,7 @@ class Timetable:
         self._read = read
         self._loops = loops
         self._ahead_s = 0.0
-        self._alarms: dict[str, asyncio.TimerHandle] = {}
+        self._alarms: dict[str, tuple[float, asyncio.TimerHandle]] = {}
 
     async def tick(self) -> bool:
         """Reads what is due when."""
@@ -33,14 +33,14 @@ class Timetable:
     def due(self, kind: str, at_ms: int) -> None:
         """Something of this kind is due at this time."""
         loop = asyncio.get_running_loop()
-        at = at_ms / 1000 - self._ahead_s
-        alarm = self._alarms.get(kind)
-        if alarm is not None and not alarm.cancelled() and loop.time() < alarm.when() <= at:
+        # Half a millisecond late rather than early: a pass that comes early finds nothing.
+        at = at_ms / 1000 - self._ahead_s + 0.0005
+        set_for, alarm = self._alarms.get(kind, (0.0, None))
+        if loop.time() < set_for <= at:
             return
         if alarm is not None:
             alarm.cancel()
-        # Half a millisecond late rather than early: a pass that comes early finds nothing.
-        self._alarms[kind] = loop.call_at(at + 0.0005, self._loops[kind].wake)
+        self._alarms[kind] = (at, loop.call_at(at, self._loops[kind].wake))
 
     def passed(self, kind: str, passed: Passed) -> bool:
         """A pass has dealt with what was due; says whether more is due now, and sees that the next is in time."""
@@ -53,5 +53,5 @@ class Timetable:
 
     def stop(self) -> None:
         """Forgets all alarms."""
-        for alarm in self._alarms.values():
+        for _, alarm in self._alarms.values():
             alarm.cancel()

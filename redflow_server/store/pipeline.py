@@ -113,7 +113,11 @@ class Pipeline:
         if self._is_away or len(self._queue) >= QUEUE_CALLS:
             future.set_exception(StoreUnavailable())
             return future
-        self._queue.append(Call(self._scripts[name], run_id, arguments, read, future, payload_bytes))
+        script = self._scripts[name]
+        assert len(arguments) == len(script.arguments) or (
+            script.tail and len(arguments) > len(script.arguments) - 1
+        ), name
+        self._queue.append(Call(script, run_id, arguments, read, future, payload_bytes))
         self._filled.set()
         return future
 

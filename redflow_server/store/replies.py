@@ -26,7 +26,6 @@ from redflow_server.store import codec
 from redflow_server.store.codec import Reply
 from redflow_server.store.keys import split_lane_name
 
-
 OUTCOMES: Final = {outcome.encode(): outcome for outcome in Outcome}
 STATUSES: Final = {status.encode(): status for status in RunStatus}
 

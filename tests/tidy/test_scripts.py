@@ -15,6 +15,15 @@ def test_each_script_has_a_method_of_its_name() -> None:
     assert set(load_scripts()) == methods
 
 
+def test_only_finish_writes_a_terminal_status() -> None:
+    writers = [
+        path.name
+        for path in FOLDER.rglob("*.lua")
+        if re.search(r"set_status\(run, status\)|'status', *'(succeeded|failed|canceled)'", path.read_text())
+    ]
+    assert sorted(writers) == ["finish.lua", "index.lua", "settle.lua"], "settle moves open runs only; see its branches"
+
+
 def test_lua_and_python_name_the_same_keys() -> None:
     lua = (FOLDER / "lib" / "keys.lua").read_text()
     named = set(re.findall(r"local function (\w+)_(?:key|channel)", lua))

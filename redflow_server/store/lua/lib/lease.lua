@@ -2,8 +2,7 @@
 local function refuse_lease(run, token)
   if not run then return {'lost'} end
   if run.leaseToken == token then return nil end
-  if run.endedToken == token then return {'duplicate', run.endedAs} end
-  return {'lost'}
+  return run.endedToken == token and {'duplicate', run.endedAs} or {'lost'}
 end
 
 local function end_lease(run)

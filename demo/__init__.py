@@ -1,0 +1,1 @@
+"""A guided tour with real processes: `make demo`."""

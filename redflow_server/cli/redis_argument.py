@@ -1,0 +1,51 @@
+"""Which Redis a command uses."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Final
+from urllib.parse import urlsplit
+
+from redflow_server.cli.arguments import refused, text
+from redflow_server.config import Config
+
+DEFAULT: Final = Config()
+
+_SCHEMES: Final = ("redis", "rediss", "unix")
+
+
+def add_redis(parser: argparse.ArgumentParser) -> None:
+    """The Redis, and the prefix of the keys in it."""
+    parser.add_argument(
+        "--redis",
+        type=redis_url,
+        metavar="URL",
+        default=os.environ.get("REDFLOW_REDIS_URL", "").strip() or DEFAULT.redis_url,
+        help=f"the Redis or Valkey (default: REDFLOW_REDIS_URL, or {DEFAULT.redis_url})",
+    )
+    add_prefix(parser)
+
+
+def add_prefix(parser: argparse.ArgumentParser) -> None:
+    """The prefix of all keys."""
+    parser.add_argument("--prefix", type=text, default=DEFAULT.prefix, help="the beginning of all keys (%(default)s)")
+
+
+def redis_url(came: str) -> str:
+    """Where a Redis is. Its password is never repeated."""
+    try:
+        parts = urlsplit(came)
+        is_url = parts.scheme in _SCHEMES and parts.port != 0 and bool(parts.hostname or parts.path)
+    except ValueError:
+        is_url = False
+    if not is_url:
+        raise refused("must be redis://HOST:PORT/DB, rediss://HOST:PORT/DB or unix:///PATH", without_password(came))
+    return came
+
+
+def without_password(url: str) -> str:
+    """The URL as it may be shown."""
+    scheme, separator, rest = url.rpartition("://")
+    shown = rest.rpartition("@")[2].partition("?")[0]
+    return f"{scheme}{separator}{shown}"

@@ -1,0 +1,167 @@
+"""The items of a session: what a worker wants done, applied to the store and answered one by one.
+
+An item that the store could not take holds back the later ones of its run: the worker sends it again, and nothing of
+the run may pass it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from redflow_server.domain.errors import Refusal, Unavailable
+from redflow_server.domain.leases import (
+    AbortRun,
+    CompleteRun,
+    FailAttempt,
+    LeaseEnded,
+    Outcome,
+    RecordStep,
+    Release,
+    StepRecorded,
+)
+from redflow_server.domain.session import Effect, Item, ItemAnswer, ItemStatus, RefusedItem
+from redflow_server.domain.states import RunStatus
+from redflow_server.engine.outbox import Outbox
+from redflow_server.engine.slots import HeldRun, Slots
+from redflow_server.store.store import Store
+from redflow_server.telemetry import Telemetry
+
+BLOCKED_S: Final = 10.0
+
+STATUS_OF: Final = {
+    Outcome.OK: ItemStatus.OK,
+    Outcome.DUPLICATE: ItemStatus.DUPLICATE,
+    Outcome.CONFLICT: ItemStatus.CONFLICT,
+    Outcome.LEASE_LOST: ItemStatus.LEASE_LOST,
+    Outcome.MOVED: ItemStatus.MOVED,
+    Outcome.STEPS_MISSING: ItemStatus.STEPS_MISSING,
+    Outcome.NON_DETERMINISTIC: ItemStatus.INVALID,
+    Outcome.TOO_MANY_STEPS: ItemStatus.INVALID,
+}
+
+
+class Items:
+    """What became of the items of one session."""
+
+    def __init__(
+        self, store: Store, slots: Slots, outbox: Outbox, telemetry: Telemetry, on_room: Callable[[], None]
+    ) -> None:
+        self._store = store
+        self._slots = slots
+        self._outbox = outbox
+        self._telemetry = telemetry
+        self._on_room = on_room
+        self._blocked: dict[str, tuple[int, float]] = {}
+
+    def take(self, item: Item | RefusedItem) -> None:
+        """Applies an item; its answer goes to the outbox."""
+        if isinstance(item, RefusedItem):
+            self._outbox.answer(ItemAnswer(item.request_id, item.status, item.reason, item.message))
+            return
+        token = item.effect.lease_token
+        self._slots.receive(token)
+        if self._is_held_behind(token, item.request_id):
+            self._answer_unavailable(item.request_id, "an earlier item of the run has not been answered")
+            return
+        held = self._slots.held.get(token)
+        if held is not None:
+            held.unanswered_items += 1
+        self._apply(item.effect).add_done_callback(partial(self._answered, item, held))
+
+    def _apply(self, effect: Effect) -> asyncio.Future[StepRecorded] | asyncio.Future[LeaseEnded]:
+        match effect:
+            case RecordStep():
+                return self._store.record_step(effect)
+            case CompleteRun():
+                return self._store.complete(effect)
+            case FailAttempt():
+                return self._store.fail(effect)
+            case AbortRun():
+                return self._store.abort(effect)
+            case Release():
+                return self._store.release(effect)
+
+    def _is_held_behind(self, token: str, request_id: int) -> bool:
+        """Whether an earlier item of the run is still to come again: a later one must not pass it."""
+        blocker, until = self._blocked.get(token, (request_id, 0.0))
+        if blocker == request_id or until < time.monotonic():
+            self._blocked.pop(token, None)
+            return False
+        return True
+
+    def _answered(
+        self, item: Item, held: HeldRun | None, future: asyncio.Future[StepRecorded] | asyncio.Future[LeaseEnded]
+    ) -> None:
+        if held is not None:
+            held.unanswered_items -= 1
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is not None:
+            self._item_failed(item, error)
+            return
+        answer = future.result()
+        token = item.effect.lease_token
+        if isinstance(answer, LeaseEnded):
+            self._lease_ended(item, answer)
+        else:
+            stored = (answer.stored,) if answer.stored else ()
+            self._outbox.answer(
+                ItemAnswer(
+                    item.request_id,
+                    STATUS_OF[answer.outcome],
+                    reason=_reason(answer.outcome),
+                    message=_message(answer.outcome, ""),
+                    cancel_requested=answer.cancel_requested,
+                    conflicting=stored,
+                )
+            )
+        if answer.outcome is Outcome.LEASE_LOST:
+            self._slots.drop(token)
+            self._on_room()
+
+    def _lease_ended(self, item: Item, answer: LeaseEnded) -> None:
+        status = STATUS_OF[answer.outcome]
+        if answer.outcome in (Outcome.OK, Outcome.DUPLICATE):
+            self._slots.drop(item.effect.lease_token)
+            self._on_room()
+            if answer.status is RunStatus.CANCELED:
+                status = ItemStatus.CANCELED
+        self._outbox.answer(
+            ItemAnswer(item.request_id, status, _reason(answer.outcome), _message(answer.outcome, answer.step_name))
+        )
+
+    def _item_failed(self, item: Item, error: BaseException) -> None:
+        if isinstance(error, Unavailable):
+            self._blocked.setdefault(item.effect.lease_token, (item.request_id, time.monotonic() + BLOCKED_S))
+            self._answer_unavailable(item.request_id, str(error))
+        elif isinstance(error, Refusal):
+            self._outbox.answer(ItemAnswer(item.request_id, ItemStatus.UNAVAILABLE, error.reason, str(error), 1000))
+        else:
+            fault_id = self._telemetry.fault("item", error)
+            self._outbox.answer(ItemAnswer(item.request_id, ItemStatus.INVALID, "INTERNAL", f"fault {fault_id}"))
+
+    def _answer_unavailable(self, request_id: int, message: str) -> None:
+        delay_ms = Unavailable.retry_delay_ms
+        self._outbox.answer(
+            ItemAnswer(request_id, ItemStatus.UNAVAILABLE, "STORE_UNAVAILABLE", message, retry_delay_ms=delay_ms)
+        )
+
+
+def _reason(outcome: Outcome) -> str:
+    return "" if outcome is Outcome.OK else outcome.name
+
+
+def _message(outcome: Outcome, step_name: str) -> str:
+    step = f" {step_name!r}" if step_name else ""
+    match outcome:
+        case Outcome.NON_DETERMINISTIC:
+            return f"step{step} is on record as another kind of step"
+        case Outcome.TOO_MANY_STEPS:
+            return f"the run has too many steps to record{step}"
+        case _:
+            return ""

