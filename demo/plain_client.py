@@ -39,7 +39,8 @@ def start(runs, workflow, input=None, delay_s=0.0, key=""):
         at = time.time() + delay_s
         request.available_time.CopyFrom(Timestamp(seconds=int(at), nanos=int(at % 1 * 1e9)))
     response = runs.StartRun(request, timeout=10)
-    return {"run_id": response.run_id, "created": response.created}
+    due_ms = request.available_time.ToMilliseconds() if delay_s else 0
+    return {"run_id": response.run_id, "created": response.created, "due_ms": due_ms}
 
 
 def get(runs, run_id):
@@ -56,7 +57,7 @@ def wait(runs, run_id, seconds):
 def steps(runs, run_id):
     """Reads the steps of a run."""
     response = runs.ListRunSteps(pb.ListRunStepsRequest(run_id=run_id), timeout=10)
-    return [[step.step_name, MessageToDict(step)["status"].removeprefix("STEP_STATUS_").lower()] for step in response.steps]
+    return [[step.step_name, _word(step, "STEP_STATUS_")] for step in response.steps]
 
 
 def cancel(runs, run_id, reason):
@@ -66,14 +67,18 @@ def cancel(runs, run_id, reason):
 
 def _shown(run):
     return {
-        "status": MessageToDict(run)["status"].removeprefix("RUN_STATUS_").lower(),
+        "status": _word(run, "RUN_STATUS_"),
         "attempt": run.attempt,
         "deliveries": run.delivery_count,
         "output": json.loads(run.output.data) if run.output.data else None,
         "cancel_reason": run.cancel_reason,
-        "waited_s": (run.start_time.ToMilliseconds() - run.create_time.ToMilliseconds()) / 1000 if run.HasField("start_time") else None,
+        "started_ms": run.start_time.ToMilliseconds(),
         "worker": run.worker_name,
     }
+
+
+def _word(message, prefix):
+    return MessageToDict(message)["status"].removeprefix(prefix).lower()
 
 
 COMMANDS = {"start": start, "get": get, "wait": wait, "steps": steps, "cancel": cancel}

@@ -40,7 +40,7 @@ class Program:
             )
 
     async def kill(self) -> None:
-        """kill -9."""
+        """Kill -9."""
         await self._end(signal.SIGKILL)
 
     async def stop(self) -> int:

@@ -83,28 +83,39 @@ class EmbeddedStore:
         assert self._process is not None, "not started"
         return self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the server runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def wait(self) -> None:
+        """Blocks until the server ends."""
+        assert self._process is not None, "not started"
+        self._process.wait()
+
     def start(self) -> None:
         """Starts the server and returns when it answers. Raises EmbeddedStoreError."""
         server = find_server()
         self._take_data_dir()
-        self._socket_dir = Path(tempfile.mkdtemp(prefix="redflow-", dir="/tmp"))  # noqa: S108  # made private by mkdtemp
+        if self._socket_dir is None:
+            self._socket_dir = Path(tempfile.mkdtemp(prefix="redflow-", dir="/tmp"))  # noqa: S108  # made private by mkdtemp
         command = [str(server), "--port", "0", "--unixsocket", str(self.socket_path), "--unixsocketperm", "700"]
         command += ["--save", "", "--daemonize", "no", "--loglevel", "warning"]
-        log: int | IO[bytes] = subprocess.DEVNULL
+        log_path = Path("/dev/null") if self._data_dir is None else self._data_dir / "store.log"
         if self._data_dir is None:
             command += ["--appendonly", "no", "--dir", str(self._socket_dir)]
         else:
             command += ["--appendonly", "yes", "--appendfsync", "everysec", "--dir", str(self._data_dir)]
-            log = (self._data_dir / "store.log").open("ab")
         # A process group of its own: Ctrl-C reaches the gateway first, which stops the server when it is done.
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            preexec_fn=_die_with_parent,  # noqa: PLW1509  # nothing but one system call
-        )
+        with log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509  # nothing but one system call
+            )
         self._wait_until_it_answers()
 
     def _take_data_dir(self) -> None:
@@ -147,7 +158,7 @@ class EmbeddedStore:
         assert self._process is not None, "not started"
         self._process.kill()
         self._process.wait()
-        self._let_go()
+        self._unlock()
 
     def stop(self) -> None:
         """Stops the server; once is enough."""
@@ -158,14 +169,15 @@ class EmbeddedStore:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        self._let_go()
+        self._unlock()
+        if self._socket_dir is not None:
+            shutil.rmtree(self._socket_dir, ignore_errors=True)
+            self._socket_dir = None
 
-    def _let_go(self) -> None:
+    def _unlock(self) -> None:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
-        if self._socket_dir is not None:
-            shutil.rmtree(self._socket_dir, ignore_errors=True)
 
     def __enter__(self) -> EmbeddedStore:
         self.start()

@@ -191,8 +191,9 @@ async def check_invariants(redis_url: str, keys: Keys) -> AsyncIterator[CheckInv
     async def assert_none_is_broken() -> None:
         async with dial.client() as client:
             found = await check(client, keys)
-        lines = (f"  {violation.rule}: {violation.subject} {violation.detail}" for violation in found)
-        assert not found, "\n".join((f"{len(found)} invariants are broken:", *lines))
+        if found:
+            lines = (f"  {violation.rule}: {violation.subject} {violation.detail}" for violation in found)
+            raise AssertionError("\n".join(("what is stored breaks invariants:", *lines)))
 
     yield assert_none_is_broken
     await dial.close()

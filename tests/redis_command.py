@@ -24,6 +24,8 @@ def _text(reply: Reply) -> Reply:
         return reply.decode("utf-8", "replace")
     if isinstance(reply, (list, tuple)):
         return [_text(item) for item in reply]
+    if isinstance(reply, (set, frozenset)):
+        return {_text(item) for item in reply}
     if isinstance(reply, dict):
         return {_text(key): _text(value) for key, value in reply.items()}
     return reply

@@ -88,7 +88,8 @@ def refusal_of(error: grpc.aio.AioRpcError) -> errors.RedflowError:
                     reason = status_pb2.ErrorInfo.FromString(detail.value).reason
                     return ERRORS.get(reason, errors.RefusedError)(message, reason)
     code = error.code()
-    if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+    # A gateway that stops cancels what it has no time to answer.
+    if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
         return errors.UnavailableError(f"the gateway does not answer: {message}", code.name)
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         # gRPC itself refuses messages over its limit.

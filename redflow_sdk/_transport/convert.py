@@ -80,7 +80,7 @@ def json_of(message: Message, field: str) -> Any:  # Any: JSON
         return value.data
     try:
         return json.loads(value.data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return value.data
 
 

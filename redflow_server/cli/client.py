@@ -80,9 +80,10 @@ class Connection:
             ) from None
 
 
-def with_client(
-    command: Callable[[Connection, argparse.Namespace], Awaitable[ExitCode]],
-) -> Callable[[argparse.Namespace], ExitCode]:
+ClientCommand = Callable[[Connection, argparse.Namespace], Awaitable[ExitCode]]
+
+
+def with_client(command: ClientCommand) -> Callable[[argparse.Namespace], ExitCode]:
     """The command with a client of the gateway that its arguments name; the SDK's exceptions become CommandFailed."""
 
     async def call(arguments: argparse.Namespace) -> ExitCode:

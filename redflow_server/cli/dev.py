@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import logging
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from redflow_server.cli.faults import CommandFailed
 from redflow_server.cli.logs import log_to_stderr
 from redflow_server.cli.output import card, json_line, write
 from redflow_server.cli.redis_argument import add_prefix
-from redflow_server.cli.serving import Signals, add_address, address, run_until_stopped, serve
+from redflow_server.cli.serving import Signals, add_address, add_lease, address, milliseconds, run_until_stopped, serve
 from redflow_server.config import Config
+from redflow_server.domain.timing import Timing
 from redflow_server.embedded import EmbeddedStore, EmbeddedStoreError
 from redflow_server.gateway import Gateway
 
@@ -26,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data-dir", type=Path, default=Path(".redflow"), metavar="DIR", help="where the data is kept (%(default)s)"
     )
     add_address(parser)
+    add_lease(parser)
     add_prefix(parser)
     add_output(parser)
     parser.set_defaults(command=_run)
@@ -62,10 +65,21 @@ async def _live(arguments: argparse.Namespace) -> None:
                 prefix=arguments.prefix,
                 host=arguments.host,
                 port=arguments.port,
+                timing=Timing(lease_ms=milliseconds(arguments.lease)),
                 drain_grace_ms=DRAIN_GRACE_MS,
                 allows_reset=arguments.allow_reset,
                 has_reflection=True,
             )
+            watch = asyncio.create_task(_watch(store, signals))
             await serve(config, signals, ready)
+            watch.cancel()
+            if not store.is_running:
+                raise CommandFailed(f"the store has ended; its log is in {arguments.data_dir}")
         finally:
             store.stop()
+
+
+async def _watch(store: EmbeddedStore, signals: Signals) -> None:
+    """Without its store the gateway is of no use: both end together."""
+    await asyncio.to_thread(store.wait)
+    signals.first.set()

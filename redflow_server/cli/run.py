@@ -13,7 +13,7 @@ from redflow_sdk import RunHandle
 from redflow_sdk.records import RunStatus
 from redflow_server.cli import run_views
 from redflow_server.cli.arguments import add_output, json_value, moment, seconds, text, whole
-from redflow_server.cli.client import Connection, add_connection, with_client
+from redflow_server.cli.client import ClientCommand, Connection, add_connection, with_client
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.cli.faults import CommandFailed
 from redflow_server.cli.output import card, json_document, say, write
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_list(verbs.add_parser("list", help="list runs", description="List runs, newest first."))
 
 
-def _finish(parser: argparse.ArgumentParser, command: Any) -> None:  # Any: what with_client takes
+def _finish(parser: argparse.ArgumentParser, command: ClientCommand) -> None:
     add_connection(parser)
     add_output(parser)
     parser.set_defaults(command=with_client(command))

@@ -15,8 +15,8 @@ from redflow_server.cli.redis_argument import DEFAULT, add_redis, without_passwo
 from redflow_server.cli.serving import (
     Signals,
     add_address,
+    add_lease,
     address,
-    grace,
     milliseconds,
     run_until_stopped,
     serve,
@@ -26,8 +26,8 @@ from redflow_server.domain.timing import Timing
 from redflow_server.gateway import Gateway
 
 MEBIBYTE: Final = 1024 * 1024
-# The SDKs take messages of 16 MiB: a payload has to fit with its run around it.
-MAX_PAYLOAD_BYTES: Final = 8 * MEBIBYTE
+# A payload has to fit into a message of 4 MiB, with its run around it.
+MAX_PAYLOAD_BYTES: Final = 3 * MEBIBYTE
 DECADE_S: Final = 10 * 366 * 86400
 
 
@@ -35,12 +35,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The noun's arguments."""
     add_redis(parser)
     add_address(parser)
+    add_lease(parser)
     retention_s = max(DEFAULT.upkeep.retention_ms.values()) / 1000
     for name, parse, default_s, what in (
-        ("--lease", seconds(1, 3600), DEFAULT.timing.lease_ms / 1000, "a worker that is silent for so long loses runs"),
-        ("--cancel-grace", grace(), DEFAULT.timing.cancel_grace_ms / 1000, "what a canceled handler has to end"),
+        (
+            "--cancel-grace",
+            seconds(0, 3600),
+            DEFAULT.timing.cancel_grace_ms / 1000,
+            "what a canceled handler has to end",
+        ),
         ("--retention", seconds(1, DECADE_S), retention_s, "how long runs are kept after their end"),
-        ("--drain-grace", grace(), DEFAULT.drain_grace_ms / 1000, "what workers have to move on shutdown"),
+        ("--drain-grace", seconds(0, 3600), DEFAULT.drain_grace_ms / 1000, "what workers have to move on shutdown"),
     ):
         parser.add_argument(name, type=parse, metavar="SECONDS", default=default_s, help=f"{what} (%(default)g)")
     parser.add_argument(
@@ -68,7 +73,6 @@ def config_of(arguments: argparse.Namespace) -> Config:
         limits=replace(
             DEFAULT.limits,
             max_payload_bytes=payload_bytes,
-            max_message_bytes=max(DEFAULT.limits.max_message_bytes, payload_bytes + MEBIBYTE),
         ),
         upkeep=replace(
             DEFAULT.upkeep,

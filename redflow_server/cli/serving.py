@@ -31,14 +31,20 @@ def add_address(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--allow-reset", action="store_true", help="let clients delete everything under the prefix")
 
 
+def add_lease(parser: argparse.ArgumentParser) -> None:
+    """How long a run stays with a worker that is not heard."""
+    parser.add_argument(
+        "--lease",
+        type=seconds(1, 3600),
+        metavar="SECONDS",
+        default=DEFAULT.timing.lease_ms / 1000,
+        help="a worker that is silent for so long loses its runs (%(default)g)",
+    )
+
+
 def milliseconds(length_s: float) -> int:
     """A length of time as settings have it."""
     return round(length_s * 1000)
-
-
-def grace(most_s: float = 3600) -> Callable[[str], float]:
-    """A time to wait before going on without."""
-    return seconds(0, most_s)
 
 
 def address(host: str, port: int) -> str:

@@ -28,6 +28,7 @@ from redflow_server.telemetry import Telemetry
 
 CLAIM_LANES: Final = 64
 CLAIM_RUNS: Final = 128
+MAX_UNSERVED: Final = 1000
 STEP_READ_BYTES: Final = 512 * 1024
 
 
@@ -81,6 +82,7 @@ class Dispatcher:
         self._sessions.remove(session)
         self._asked_queues.subtract(session.opening.queues)
         self._asked_queues = +self._asked_queues
+        self.unserved = {lane: at for lane, at in self.unserved.items() if lane.queue in self._asked_queues}
         for lane in session.lanes:
             mark = self._marks[lane]
             mark.sessions.discard(session)
@@ -93,7 +95,7 @@ class Dispatcher:
         lane = Lane(*split_lane_name(name))
         mark = self._marks.get(lane)
         if mark is None:
-            if lane.queue in self._asked_queues:
+            if lane.queue in self._asked_queues and len(self.unserved) < MAX_UNSERVED:
                 self.unserved.setdefault(lane, time.monotonic())
             return
         mark.heard = max(mark.heard, change)

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Final
 
+from redflow_server.domain.leases import Lane
 from redflow_server.domain.states import RunStatus
 from redflow_server.domain.timing import Timing
 from redflow_server.engine.dispatcher import Dispatcher
@@ -98,8 +99,12 @@ class Upkeep:
         heard_before = time.monotonic() - grace_ms / 1000
         for lane, heard_at in list(self._dispatcher.unserved.items()):
             if heard_at <= heard_before:
-                unknown = await self._store.fail_unknown(lane.queue, lane.workflow, grace_ms, SLICE)
-                self._telemetry.count("runs.unknown_workflow", unknown.failed)
-                if unknown.left == 0:
-                    self._dispatcher.unserved.pop(lane, None)
+                await self._fail_unknown_in(lane)
         return False
+
+    async def _fail_unknown_in(self, lane: Lane) -> None:
+        offset: int | None = 0
+        while offset is not None:
+            unknown = await self._store.fail_unknown(lane, self._settings.unknown_grace_ms, offset, SLICE)
+            self._telemetry.count("runs.unknown_workflow", unknown.failed)
+            offset = unknown.next_offset

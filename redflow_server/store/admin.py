@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from redflow_server.domain.errors import StoreUnavailable
@@ -59,13 +60,11 @@ class Admin:
                 info: dict[str, Any] = await client.info()  # Any: numbers and strings
             except (RedisError, OSError) as error:
                 raise StoreUnavailable(f"Redis does not answer: {error}") from error
-            try:
-                _, fsync = await client.execute_command("CONFIG", "GET", "appendfsync")  # type: ignore[no-untyped-call]  # redis-py
-            except RedisError:
-                fsync = b"everysec"  # managed services may deny CONFIG
+            fsync = await _setting(client, "appendfsync")
+            save = await _setting(client, "save")
         name = "valkey" if "valkey_version" in info else "redis"
         version = str(info.get("valkey_version", info["redis_version"]))
-        persistence = Persistence.SNAPSHOT if info.get("rdb_last_save_time") else Persistence.MEMORY
+        persistence = Persistence.MEMORY if save == b"" else Persistence.SNAPSHOT
         if info.get("aof_enabled"):
             persistence = Persistence.AOF_ALWAYS if fsync == b"always" else Persistence.AOF_EVERYSEC
         policy = str(info.get("maxmemory_policy", "unknown"))
@@ -98,6 +97,15 @@ class Admin:
         return deleted
 
 
+async def _setting(client: Redis, name: str) -> bytes | None:
+    """A setting of the server; None where CONFIG is denied, as managed services do."""
+    try:
+        _, value = await client.execute_command("CONFIG", "GET", name)  # type: ignore[no-untyped-call]  # redis-py
+    except RedisError:
+        return None
+    return bytes(value)
+
+
 def _problems(
     info: dict[str, Any],  # Any: numbers and strings
     name: str,
@@ -110,7 +118,7 @@ def _problems(
     if numbers < MINIMUM[name]:
         least = ".".join(map(str, MINIMUM[name]))
         found.append(Problem(f"{name} {version} is too old: {least} or newer is needed", is_fatal=True))
-    if info.get("redis_mode") == "cluster":
+    if "cluster" in (info.get("redis_mode"), info.get("server_mode")):
         found.append(Problem("this is a node of a Redis Cluster, which is not supported", is_fatal=True))
     if info.get("role") == "slave":
         found.append(Problem("this is a read-only replica; connect to its primary", is_fatal=True))

@@ -32,6 +32,8 @@ QUEUE_CALLS: Final = 100_000
 TRIES: Final = 4
 ANSWER_TIMEOUT_S: Final = 10.0
 REDIAL_S: Final = (0.02, 0.1, 0.25, 0.5, 1.0)
+PATIENCE_TRIES: Final = 3
+"""Calls wait through so many failed dials, about a third of a second, before they fail."""
 
 _AWAY: Final = (
     "LOADING",
@@ -63,6 +65,14 @@ class Call:
     tries: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What goes over the wire: one call, or several of one script."""
+
+    calls: list[Call]
+    packed: bytes
+
+
 class Pipeline:
     """One connection to Redis for script calls."""
 
@@ -72,6 +82,7 @@ class Pipeline:
         self._prefix = prefix
         self._queue: deque[Call] = deque()
         self._filled = asyncio.Event()
+        self._under_way: list[Call] = []
         self._wire: Wire | None = None
         self._is_away = False
         self._task: asyncio.Task[None] | None = None
@@ -93,7 +104,7 @@ class Pipeline:
             await asyncio.wait([self._task])
         if self._wire is not None:
             await self._wire.close()
-        self._fail(self._queue, StoreUnavailable("the gateway stops"))
+        self._fail([*self._under_way, *self._queue], StoreUnavailable("the gateway stops"))
         self._queue.clear()
 
     def call(
@@ -134,35 +145,54 @@ class Pipeline:
         batch: list[Call] = []
         held: list[Call] = []
         runs: set[str] = set()
-        held_runs: set[str] = set()
+        closed_runs: set[str] = set()
         queue = self._queue
         while queue and len(batch) < BATCH_CALLS:
             call = queue.popleft()
-            if call.run_id:
-                if call.run_id in held_runs or (call.script.goes_last and call.run_id in runs):
-                    held_runs.add(call.run_id)
+            run_id = call.run_id
+            if run_id:
+                goes_last = call.script.goes_last
+                if run_id in closed_runs or (goes_last and run_id in runs):
+                    closed_runs.add(run_id)
                     held.append(call)
                     continue
-                runs.add(call.run_id)
+                runs.add(run_id)
+                if goes_last:
+                    closed_runs.add(run_id)
             batch.append(call)
         queue.extendleft(reversed(held))
         return batch
 
     async def _round_trip(self, batch: list[Call]) -> None:
-        groups = _grouped(batch)
+        commands = self._commands(batch)
+        self._under_way = [call for command in commands for call in command.calls]
         try:
             if self._wire is None:
                 self._wire = await self._connect()
-            self._wire.send(self._packed(group) for group in groups)
+            self._wire.send(command.packed for command in commands)
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                replies = await self._wire.replies(len(groups))
+                replies = await self._wire.replies(len(commands))
         except BrokenWire as broken:
-            self._settle(groups, broken.replies)
-            await self._lost([call for group in groups[len(broken.replies) :] for call in group])
+            self._settle(commands, broken.replies)
+            await self._lost([call for command in commands[len(broken.replies) :] for call in command.calls])
         except (TimeoutError, OSError, StoreUnavailable):
-            await self._lost(batch)
+            await self._lost(self._under_way)
         else:
-            self._settle(groups, replies)
+            self._settle(commands, replies)
+        self._under_way = []
+
+    def _commands(self, batch: list[Call]) -> list[Command]:
+        """The batch as commands; a call that cannot be packed fails by itself."""
+        commands: list[Command] = []
+        for group in _grouped(batch):
+            try:
+                commands.append(Command(group, self._packed(group)))
+            except (UnicodeError, TypeError, ValueError) as error:
+                if len(group) == 1:
+                    self._fail(group, ScriptFault(f"{group[0].script.name}: cannot be sent: {error}"))
+                else:
+                    commands += (command for call in group for command in self._commands([call]))
+        return commands
 
     def _packed(self, group: list[Call]) -> bytes:
         script = group[0].script
@@ -175,13 +205,14 @@ class Pipeline:
             command += call.arguments[1:]
         return pack(*command)
 
-    def _settle(self, groups: list[list[Call]], replies: list[Reply]) -> None:
+    def _settle(self, commands: list[Command], replies: list[Reply]) -> None:
         again: list[Call] = []
-        for group, reply in zip(groups, replies, strict=False):
-            if isinstance(reply, hiredis.ReplyError) or not group[0].script.takes_many:
-                self._settle_calls(group, [reply] * len(group), again)
+        for command, reply in zip(commands, replies, strict=False):
+            calls = command.calls
+            if isinstance(reply, hiredis.ReplyError) or not calls[0].script.takes_many:
+                self._settle_calls(calls, [reply] * len(calls), again)
             else:
-                self._settle_calls(group, reply, again)
+                self._settle_calls(calls, reply, again)
         if again:
             self._send_again(again)
 
@@ -233,7 +264,7 @@ class Pipeline:
             try:
                 self._wire = await self._connect()
             except (OSError, StoreUnavailable) as error:
-                if number == 1:
+                if number == PATIENCE_TRIES:
                     self._went_away(error)
             else:
                 return

@@ -64,10 +64,10 @@ class Reaped:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Runs of an unknown workflow that were failed, and runs left in their lane."""
+    """Runs of an unknown workflow that were failed, and where in the lane to go on; None at its end."""
 
     failed: int
-    left: int
+    next_offset: int | None
 
 
 @dataclass(frozen=True, slots=True)

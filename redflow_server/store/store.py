@@ -16,6 +16,7 @@ from redflow_server.domain.leases import (
     Claimed,
     CompleteRun,
     FailAttempt,
+    Lane,
     LeaseEnded,
     LeaseStanding,
     RecordStep,
@@ -236,9 +237,9 @@ class Store:
         """Ends runs whose start or run time-out has passed."""
         return self._pipeline.call("expire", (self._now, limit), replies.passed)
 
-    def fail_unknown(self, queue: str, workflow: str, grace_ms: int, limit: int) -> Future[Unknown]:
-        """Fails queued runs of a workflow that nobody has registered."""
-        arguments = (self._now, queue, workflow, grace_ms, limit)
+    def fail_unknown(self, lane: Lane, grace_ms: int, offset: int, limit: int) -> Future[Unknown]:
+        """Fails queued runs of a workflow that nobody has registered, from one place in their lane on."""
+        arguments = (self._now, lane.queue, lane.workflow, grace_ms, offset, limit)
         return self._pipeline.call("fail_unknown", arguments, lambda reply: Unknown(*reply))
 
     def purge(self, retention_ms: dict[RunStatus, int], limit: int) -> Future[Purged]:

@@ -83,7 +83,7 @@ async def test_help_lists_the_nouns_and_every_exit_code() -> None:
         (("run", "list", "--limit", "501"), "--limit: must be a whole number from 1 to 500; got '501'"),
         (("server", "--port", "65536"), "--port: must be a whole number from 0 to 65535; got '65536'"),
         (("server", "--lease", "0.5"), "--lease: must be a number of seconds from 1 to 3600; got '0.5'"),
-        (("server", "--max-payload-bytes", "1M"), "must be a whole number of bytes from 1 to 8388608; got '1M'"),
+        (("server", "--max-payload-bytes", "1M"), "must be a whole number of bytes from 1 to 3145728; got '1M'"),
         (("server", "--redis", "localhost"), "--redis: must be redis://"),
     ],
 )

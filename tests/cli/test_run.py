@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -14,9 +15,12 @@ import pytest_asyncio
 from redflow_sdk import Client, Context, RedflowError, workflow
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.gateway import Gateway
+from redflow_server.store.keys import Keys
 from tests.cli.command import Ended, redflow
 from tests.cli.conftest import Run, Start
 from tests.conftest import StartGateway, StartWorker
+from tests.eventually import eventually
+from tests.redis_command import RedisCommand
 
 LISTED = {
     *("id", "workflow", "queue", "status", "attempt", "max_attempts", "priority", "created_at", "available_at"),
@@ -245,11 +249,42 @@ async def test_a_reader_that_went_away_ends_a_listing_quietly(target: str, start
 
 
 async def test_a_waiting_command_outlasts_a_restart_of_its_gateway(
-    gateway: Gateway, target: str, start: Start, start_gateway: StartGateway, start_worker: StartWorker
+    gateway: Gateway,
+    target: str,
+    client: Client,
+    redis: RedisCommand,
+    keys: Keys,
+    start: Start,
+    start_gateway: StartGateway,
+    start_worker: StartWorker,
 ) -> None:
-    command = await start("run", "start", "echo", "--queue", "cli", "--input", "5", "--wait", "--target", target)
-    await command.error_line("started run")
+    handle = await client.start("echo", 5, queue="cli")
+    command = await start("run", "result", handle.id, "--target", target)
+
+    async def is_waited_for() -> bool:
+        return gateway.gateway_id in await redis("HVALS", keys.run(handle.id))
+
+    await eventually(is_waited_for, within=10)
     await gateway.stop()
     await start_gateway(port=gateway.port)
     await start_worker(echo)
-    assert (await command.end()).json == 5
+    ended = await command.end()
+    assert (ended.code, ended.out, ended.err) == (ExitCode.OK, "5\n", "")
+
+
+async def test_no_wait_is_refused_because_it_arrives_while_its_gateway_stops(
+    gateway: Gateway, client: Client, start_gateway: StartGateway, start_worker: StartWorker
+) -> None:
+    """What `run result` waits with; as many waits as it takes for some to arrive at each moment of the stop."""
+    handle = await client.start("echo", 5, queue="cli")
+
+    async def wait(delay_s: float) -> object:
+        await asyncio.sleep(delay_s)
+        return await handle.result(timeout=10)
+
+    waits = asyncio.gather(*(wait(n / 5000) for n in range(200)), return_exceptions=True)
+    await asyncio.sleep(0.015)
+    await gateway.stop()
+    await start_gateway(port=gateway.port)
+    await start_worker(echo)
+    assert {repr(output) for output in await waits} == {"5"}

@@ -64,7 +64,7 @@ def test_each_setting_reaches_the_gateway_and_those_not_given_are_its_defaults()
         port=5,
         timing=Timing(lease_ms=1500, cancel_grace_ms=2000),
         # A message has room for the largest payload and what stands around it.
-        limits=Limits(max_payload_bytes=8_000_000, max_message_bytes=8_000_000 + 1024 * 1024),
+        limits=Limits(max_payload_bytes=3_000_000),
         upkeep=UpkeepSettings(dict.fromkeys((RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.CANCELED), 3_600_000)),
         drain_grace_ms=0,
         allows_reset=True,

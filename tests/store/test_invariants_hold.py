@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from redflow_sdk import Client, Context, RetryPolicy, Workflow, workflow
+from redflow_sdk import Client, Context, RetryPolicy, workflow
 from redflow_server.domain.leases import ClaimedRun, Lane, ReleaseReason
 from redflow_server.domain.registry import Assertion
 from redflow_server.domain.session import SdkInfo
@@ -113,7 +113,7 @@ async def runs_that_end(store: Store) -> None:
     await request_cancel(store, lease.run_id)
     await store.release(a_release(lease))
     await enqueue_one(store, workflow="nobody's")
-    await store.fail_unknown(LANE.queue, "nobody's", 0, 100)
+    await store.fail_unknown(Lane(LANE.queue, "nobody's"), 0, 0, 100)
 
 
 async def leases_that_end(store: Store) -> None:
@@ -169,7 +169,6 @@ async def keys_and_retention(store: Store) -> None:
 
 
 async def registries_and_sessions(store: Store) -> None:
-    await store.claim_prefix()
     await register(store, a_workflow(name="other"), a_workflow(name="another", event_names=("order",)), owner="owner-2")
     later(store, STALE_MS)
     await store.assert_registry([Assertion("owner-2", "build-1", "other", "digest-1")])
@@ -185,6 +184,7 @@ async def registries_and_sessions(store: Store) -> None:
 async def test_no_transition_leaves_anything_to_report(store: Store, check_invariants: CheckInvariants) -> None:
     store.now_ms = START_MS
     called = checked(store, check_invariants)
+    await store.claim_prefix()
     await register(
         store,
         a_workflow(max_attempts=3, event_names=("order", "payment")),
@@ -294,27 +294,34 @@ async def test_runs_that_pass_through_a_gateway_are_never_caught_between_places(
     async def nothing(ctx: Context) -> None:
         """Ends at once."""
 
+    @workflow(name="slow", queue="q")
+    async def slow(ctx: Context) -> None:
+        await ctx.step.run("sleep", asyncio.sleep, 0.02)
+
     @workflow(name="retried", queue="q", retry=RetryPolicy(max_attempts=2, initial=0.01))
     async def retried(ctx: Context) -> None:
         if ctx.run.attempt == 1:
-            await ctx.step.run("once", lambda: None)
             raise ValueError("the first attempt fails")
 
-    await start_worker(nothing, retried, concurrency=20)
-    runs = asyncio.gather(*(start_and_wait(client, (nothing, nothing, retried)[i % 3], i) for i in range(300)))
+    async def start_and_wait(number: int) -> None:
+        handle = await client.start((nothing, slow, retried)[number % 3], idempotency_key=f"key-{number % 250}")
+        await handle.result(timeout=30)
+
+    async def start_waves() -> None:
+        first = 0
+        while first < 300 or not was_seen.is_set():
+            await asyncio.gather(*(start_and_wait(first + i) for i in range(100)))
+            first += 100
+
+    await start_worker(nothing, slow, retried, concurrency=5)
+    was_seen = asyncio.Event()
     seen: set[str] = set()
-    checks = 0
-    while not runs.done():
-        assert await check(raw, keys) == []
-        seen |= {run.record["status"] for run in (await read_snapshot(raw, keys)).runs if run.record}
-        checks += 1
-    await runs
-
-    assert checks >= 3
-    assert {"queued", "running", "succeeded"} <= seen
+    async with asyncio.timeout(60):
+        waves = asyncio.create_task(start_waves())
+        while not waves.done():
+            assert await check(raw, keys) == []
+            seen |= {run.record["status"] for run in (await read_snapshot(raw, keys)).runs if run.record}
+            if {"queued", "running", "scheduled", "succeeded"} <= seen:
+                was_seen.set()
+        await waves
     assert await check(raw, keys) == []
-
-
-async def start_and_wait(client: Client, what: Workflow[None, None], i: int) -> None:
-    handle = await client.start(what, idempotency_key=f"key-{i % 250}")
-    await handle.result(timeout=60)

@@ -85,20 +85,21 @@ async def test_a_run_that_does_not_start_in_time_fails_whether_queued_or_schedul
     available_at_ms = None if available_in_ms is None else START_MS + available_in_ms
     run_id = await enqueue_one(store, available_at_ms=available_at_ms, max_attempts=5)
 
-    assert await expire_at(store, START_MS + START_TIMEOUT_MS - 1) == 0
+    due_ms = START_MS + (available_in_ms or 0)
+    assert await expire_at(store, due_ms + START_TIMEOUT_MS - 1) == 0
     await assert_open(store, run_id)
-    assert await expire_at(store, START_MS + START_TIMEOUT_MS + 1) == 1
+    assert await expire_at(store, due_ms + START_TIMEOUT_MS + 1) == 1
 
-    await assert_timed_out(store, redis, keys, run_id, START_MS + START_TIMEOUT_MS + 1)
+    await assert_timed_out(store, redis, keys, run_id, due_ms + START_TIMEOUT_MS + 1)
 
 
 async def test_being_promoted_does_not_give_more_time_to_start(store: Store, redis: RedisCommand, keys: Keys) -> None:
     await with_start_timeout(store)
-    run_id = await enqueue_one(store, available_at_ms=START_MS + START_TIMEOUT_MS - 10)
-    store.now_ms = START_MS + START_TIMEOUT_MS - 10
+    run_id = await enqueue_one(store, available_at_ms=START_MS + 1000)
+    store.now_ms = START_MS + 2000
     await store.promote(LIMIT)
-    assert await expire_at(store, START_MS + START_TIMEOUT_MS) == 1
-    await assert_timed_out(store, redis, keys, run_id, START_MS + START_TIMEOUT_MS)
+    assert await expire_at(store, START_MS + 1000 + START_TIMEOUT_MS) == 1
+    await assert_timed_out(store, redis, keys, run_id, START_MS + 1000 + START_TIMEOUT_MS)
 
 
 async def test_a_run_has_started_in_time_once_its_worker_has_it(store: Store, redis: RedisCommand, keys: Keys) -> None:

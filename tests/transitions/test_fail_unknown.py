@@ -35,10 +35,11 @@ def _time_stands_still(store: Store) -> None:
     store.now_ms = START_MS
 
 
-async def fail_unknown_at(store: Store, at_ms: int, lane: Lane | None = None, limit: int = LIMIT) -> Unknown:
+async def fail_unknown_at(
+    store: Store, at_ms: int, lane: Lane = Lane("q", "w"), *, limit: int = LIMIT, offset: int = 0
+) -> Unknown:
     store.now_ms = at_ms
-    lane = lane or Lane("q", "w")
-    return await store.fail_unknown(lane.queue, lane.workflow, GRACE_MS, limit)
+    return await store.fail_unknown(lane, GRACE_MS, offset, limit)
 
 
 async def test_a_run_of_an_unknown_workflow_fails_in_its_first_attempt(
@@ -46,7 +47,7 @@ async def test_a_run_of_an_unknown_workflow_fails_in_its_first_attempt(
 ) -> None:
     run_id = await enqueue_one(store, max_attempts=5)
 
-    assert await fail_unknown_at(store, START_MS + GRACE_MS + 1) == Unknown(failed=1, left=0)
+    assert await fail_unknown_at(store, START_MS + GRACE_MS + 1) == Unknown(failed=1, next_offset=None)
 
     run = await store.read_run(run_id)
     assert (run.status, run.attempt, run.finished_at_ms) == (RunStatus.FAILED, 1, START_MS + GRACE_MS + 1)
@@ -60,7 +61,7 @@ async def test_a_run_of_an_unknown_workflow_fails_in_its_first_attempt(
 async def test_a_run_is_left_alone_during_the_grace(store: Store, redis: RedisCommand, keys: Keys) -> None:
     await enqueue_one(store)
     before = await everything(redis, keys)
-    assert await fail_unknown_at(store, START_MS + GRACE_MS - 1) == Unknown(failed=0, left=1)
+    assert await fail_unknown_at(store, START_MS + GRACE_MS - 1) == Unknown(failed=0, next_offset=None)
     assert await everything(redis, keys) == before
 
 
@@ -68,7 +69,7 @@ async def test_only_those_older_than_the_grace_fail(store: Store, redis: RedisCo
     await enqueue_one(store)
     store.now_ms = START_MS + 2000
     young = await enqueue_one(store)
-    assert await fail_unknown_at(store, START_MS + GRACE_MS + 1) == Unknown(failed=1, left=1)
+    assert await fail_unknown_at(store, START_MS + GRACE_MS + 1) == Unknown(failed=1, next_offset=None)
     assert await lane_of(redis, keys) == [young]
 
 
@@ -95,7 +96,7 @@ async def test_a_run_that_was_started_through_a_definition_waits_for_its_worker(
 ) -> None:
     await enqueue_one(store, is_typed=True)
     before = await everything(redis, keys)
-    assert await fail_unknown_at(store, START_MS + 10 * GRACE_MS) == Unknown(failed=0, left=1)
+    assert await fail_unknown_at(store, START_MS + 10 * GRACE_MS) == Unknown(failed=0, next_offset=None)
     assert await everything(redis, keys) == before
 
 
@@ -103,7 +104,10 @@ async def test_runs_that_wait_for_their_worker_do_not_hide_unknown_ones_behind_t
     for _ in range(7):
         await enqueue_one(store, is_typed=True)
     run_id = await enqueue_one(store)
-    failed = sum([(await fail_unknown_at(store, START_MS + 10 * GRACE_MS, limit=3)).failed for _ in range(4)])
+    late_ms, failed, offset = START_MS + 10 * GRACE_MS, 0, 0
+    while offset is not None:
+        unknown = await fail_unknown_at(store, late_ms, limit=3, offset=offset)
+        failed, offset = failed + unknown.failed, unknown.next_offset
     assert failed == 1
     assert (await store.read_run(run_id)).status is RunStatus.FAILED
 
@@ -113,10 +117,10 @@ async def test_at_most_as_many_as_asked_for_and_those_in_front_first(
 ) -> None:
     runs = [await enqueue_one(store) for _ in range(5)]
     late_ms = START_MS + GRACE_MS + 1
-    assert await fail_unknown_at(store, late_ms, limit=2) == Unknown(failed=2, left=3)
+    assert await fail_unknown_at(store, late_ms, limit=2) == Unknown(failed=2, next_offset=0)
     assert await lane_of(redis, keys) == runs[2:]
-    assert await fail_unknown_at(store, late_ms, limit=2) == Unknown(failed=2, left=1)
-    assert await fail_unknown_at(store, late_ms, limit=2) == Unknown(failed=1, left=0)
+    assert await fail_unknown_at(store, late_ms, limit=2) == Unknown(failed=2, next_offset=0)
+    assert await fail_unknown_at(store, late_ms, limit=2) == Unknown(failed=1, next_offset=None)
 
 
 @pytest.mark.parametrize(
@@ -133,13 +137,13 @@ async def test_only_the_lane_in_question_is_touched(
 ) -> None:
     run_id = await enqueue_one(store, queue=lane.queue, workflow=lane.workflow)
     stays = await enqueue_one(store, queue=other.queue, workflow=other.workflow)
-    assert await fail_unknown_at(store, START_MS + GRACE_MS + 1, lane) == Unknown(failed=1, left=0)
+    assert await fail_unknown_at(store, START_MS + GRACE_MS + 1, lane) == Unknown(failed=1, next_offset=None)
     assert (await store.read_run(run_id)).status is RunStatus.FAILED
     assert await lane_of(redis, keys, other) == [stays]
 
 
 async def test_an_empty_lane_has_no_unknown_runs(store: Store, redis: RedisCommand, keys: Keys) -> None:
-    assert await fail_unknown_at(store, START_MS) == Unknown(failed=0, left=0)
+    assert await fail_unknown_at(store, START_MS) == Unknown(failed=0, next_offset=None)
     assert await everything(redis, keys) == {}
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 
+from redflow_server.domain.leases import Lane
 from redflow_server.domain.states import OPEN, TERMINAL, RunStatus
 from redflow_server.store.keys import Keys
 from redflow_server.store.store import Store
@@ -145,7 +146,7 @@ async def _be_unknown(store: Store) -> str:
     run_id = await enqueue_one(store)
     await store.watch_run(run_id, "g1")
     store.now_ms = START_MS + 10_000
-    await store.fail_unknown("q", "w", 3000, 100)
+    await store.fail_unknown(Lane("q", "w"), 3000, 0, 100)
     return run_id
 
 

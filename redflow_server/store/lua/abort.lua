@@ -11,11 +11,11 @@ local run = read_run(ARGV[2])
 local lost = refuse_lease(run, ARGV[3])
 if lost then return lost end
 if (tonumber(run.stepsDone) or 0) < tonumber(ARGV[4]) then return {'steps_missing'} end
-local judged, refused = judge_final_steps(run, ARGV, 9, tonumber(ARGV[5]))
+local steps, refused = judge_final_steps(run, ARGV, 9, tonumber(ARGV[5]))
 if refused then return refused end
 
 begin_writes()
-local conflicts = write_final_steps(run, judged)
+local conflicts = write_final_steps(run, steps)
 local status = settled_status(run, ARGV[6])
 if status == 'failed' then redis.call('HSET', data_key(run.id), 'errorJson', ARGV[8]) end
 if status == 'canceled' and not given(run.cancelReason) then put(run, 'cancelReason', ARGV[7]) end

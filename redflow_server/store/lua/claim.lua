@@ -19,11 +19,12 @@ local function take(lane, room)
     if run then
       local data = redis.call('HMGET', data_key(id), 'inputJson', 'inputMeta')
       local steps, size = steps_of(run, limits)
-      bytes = bytes + #(data[1] or '') + size
+      local input = data[1] or run.inputJson
+      bytes = bytes + #(input or '') + size
       full = bytes > max_bytes and #claimed + #runs > 0
       if full then break end
       runs[#runs + 1] = run
-      answers[#answers + 1] = {data[1], data[2], steps}
+      answers[#answers + 1] = {input or false, data[2], steps}
     end
   end
   if #runs > 0 then grant(runs, lane, stamp, secret, delivery_ms) end

@@ -21,6 +21,8 @@ local function expire(run)
     save(run)
     redis.call('PUBLISH', gateway_channel(gateway_of(run)), 'stop ' .. run.leaseToken .. ' timeout ')
     expired = expired + 1
+  elseif (tonumber(run.startDeadline) or math.huge) > now then
+    set_deadline(run)
   elseif not run.leaseToken then
     fail_now(run, FAILURES.start_timeout)
   elseif run.acked then

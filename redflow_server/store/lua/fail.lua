@@ -11,11 +11,11 @@ local run = read_run(ARGV[2])
 local lost = refuse_lease(run, ARGV[3])
 if lost then return lost end
 if (tonumber(run.stepsDone) or 0) < tonumber(ARGV[4]) then return {'steps_missing'} end
-local judged, refused = judge_final_steps(run, ARGV, 10, tonumber(ARGV[5]))
+local steps, refused = judge_final_steps(run, ARGV, 10, tonumber(ARGV[5]))
 if refused then return refused end
 
 begin_writes()
-local conflicts = write_final_steps(run, judged)
+local conflicts = write_final_steps(run, steps)
 redis.call('HSET', data_key(run.id), 'errorJson', ARGV[6])
 mark_started(run)
 local attempt = tonumber(run.attempt) or 1

@@ -1,19 +1,25 @@
 -- Fails the runs of a workflow that nobody has registered, in a queue that a worker asked for by name. Runs that were
 -- started through a definition wait: their worker is on its way.
 -- KEYS    prefix
--- ARGS    now queue workflow grace_ms limit
--- RETURNS failed left
+-- ARGS    now queue workflow grace_ms offset limit
+-- RETURNS failed next_offset; next_offset false at the end of the lane
 -- EMITS   finished
 -- REPEAT  yes
 --@include keys now run save index lane due failures finish relief
-local queue, workflow, grace_ms, limit = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-if redis.call('EXISTS', workflow_key(workflow)) == 1 then return {0, 0} end
-local failed = 0
-begin_writes()
-for _, id in ipairs(redis.call('ZRANGE', lane_key(lane_name(queue, workflow)), 0, limit - 1)) do
-  local run = read_run(id)
+local queue, workflow, grace_ms = ARGV[2], ARGV[3], tonumber(ARGV[4])
+local offset, limit = tonumber(ARGV[5]), tonumber(ARGV[6])
+if redis.call('EXISTS', workflow_key(workflow)) == 1 then return {0, false} end
+
+local function is_unknown(run)
   local here = run and run.status == 'queued' and run.queue == queue and run.workflow == workflow
-  if here and not run.typed and now - (tonumber(run.createdAt) or 0) >= grace_ms then
+  return here and not run.typed and now - (tonumber(run.queuedAt or run.createdAt) or 0) >= grace_ms
+end
+
+local ids, failed = redis.call('ZRANGE', lane_key(lane_name(queue, workflow)), offset, offset + limit - 1), 0
+begin_writes()
+for _, id in ipairs(ids) do
+  local run = read_run(id)
+  if is_unknown(run) then
     lane_remove(queue, workflow, id)
     put(run, 'attempt', 1)
     redis.call('HSET', data_key(id), 'errorJson', FAILURES.unknown_workflow)
@@ -21,4 +27,4 @@ for _, id in ipairs(redis.call('ZRANGE', lane_key(lane_name(queue, workflow)), 0
     failed = failed + 1
   end
 end
-return {failed, redis.call('ZCARD', lane_key(lane_name(queue, workflow)))}
+return {failed, #ids == limit and offset + limit - failed}

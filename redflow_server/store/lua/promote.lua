@@ -12,6 +12,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', SCHEDULED, '-inf', now, 'LIMIT',
   local run = read_run(id)
   if run and run.status == 'scheduled' then
     put(run, 'availableAt', nil)
+    if not run.typed then put(run, 'queuedAt', now) end
     settle(run, 'queued')
     promoted = promoted + 1
   end

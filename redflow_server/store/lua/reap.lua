@@ -27,8 +27,8 @@ end
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', LEASES, '-inf', now, 'LIMIT', 0, limit)) do
   local run = read_run(id)
   if run and run.status == 'running' then
-    revoke(run)
     local wanted = run.acked and lose(run, max_losses) or miss(run, max_losses)
+    revoke(run)
     local status = settle(run, wanted)
     counts[status] = counts[status] + 1
   else

@@ -8,20 +8,20 @@
 local owner, build, stale_ms = ARGV[2], ARGV[3], tonumber(ARGV[4])
 redis.call('HSETNX', owner_builds_key(owner), build, now)
 drop_oldest_build(owner)
-local function first_seen(name) return tonumber(redis.call('HGET', owner_builds_key(owner), name) or 0) end
 local function is_fresh(workflow) return now - (tonumber(workflow.updatedAt) or 0) < stale_ms end
 
 -- Why a definition stays as it is: it is another owner's, or a later build's, and in use.
 local function kept_by(workflow, digest)
   if not workflow or not is_fresh(workflow) then return nil end
   if workflow.owner ~= owner then return 'foreign_owner' end
-  local later = workflow.digest ~= digest and first_seen(workflow.buildId) > first_seen(build)
+  local later = workflow.digest ~= digest and first_seen(owner, workflow.buildId) > first_seen(owner, build)
   return later and 'superseded' or nil
 end
 
 local function write(before, i, queue, former)
   local name = ARGV[i]
   if before then forget_workflow(before) end
+  if before and before.owner ~= owner then forget_owner_without_workflows(before.owner or '') end
   redis.call('SADD', WORKFLOWS, name)
   redis.call('SADD', owner_workflows_key(owner), name)
   redis.call('HSET', workflow_key(name), 'name', name, 'digest', ARGV[i + 1], 'queue', queue, 'maxAttempts', ARGV[i + 3],
@@ -47,4 +47,5 @@ for _, name in ipairs(redis.call('SMEMBERS', owner_workflows_key(owner))) do
   local workflow = not named[name] and (read_workflow(name) or {name = name, owner = owner})
   if workflow and not is_fresh(workflow) then forget_workflow(workflow) end
 end
+forget_owner_without_workflows(owner)
 return answers

@@ -20,4 +20,6 @@ local wanted = 'queued'
 if counts == 'loss' then wanted = lose(run, max_losses) end
 if counts == 'undelivered' then wanted = miss(run, max_losses) end
 if wanted == 'queued' and delay_ms > 0 then wanted = 'scheduled' end
+-- Taken back by a gateway, the lease is lost to its holder: what that one still sends was not taken.
+if stamp ~= '' then revoke(run) end
 return {'ok', settle(run, wanted, now + delay_ms)}

@@ -4,7 +4,7 @@
 -- RETURNS next_seq repairs(run_id what); next_seq 0 at the end of the index
 -- EMITS   lane, due
 -- REPEAT  yes
---@include keys now run save index lane due schedule place
+--@include keys now run save index lane due deadline schedule place
 local status, before, limit = ARGV[2], ARGV[3], tonumber(ARGV[4])
 local max = before ~= '' and '(' .. before or '+inf'
 local page = redis.call('ZREVRANGEBYSCORE', status_key(status), max, '-inf', 'WITHSCORES', 'LIMIT', 0, limit)
@@ -12,12 +12,12 @@ local repairs = {}
 for i = 1, #page, 2 do
   local run = read_run(page[i])
   local repaired
-  if run and run.status == status then
-    repaired = place(run)
-  else
+  if not run or run.status ~= status then
     redis.call('ZREM', status_key(status), page[i])
+    if run then redis.call('ZREM', workflow_status_key(status, run.workflow), run.id) end
     repaired = 'entry'
   end
+  if run then repaired = place(run) or repaired end
   if repaired then repairs[#repairs + 1] = {page[i], repaired} end
 end
 return {#page == 2 * limit and tonumber(page[#page]) or 0, repairs}

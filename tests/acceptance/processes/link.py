@@ -73,6 +73,7 @@ class Link:
         self._connections.discard(connection)
         for writer in connection.writers:
             writer.transport.abort()
+        connection.replies_pass.set()
 
     def _look_at(self, connection: Connection, request: bytes) -> None:
         if self._request_mark and self._request_mark in request:

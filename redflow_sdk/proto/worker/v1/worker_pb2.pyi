@@ -636,7 +636,7 @@ class StepReport(google.protobuf.message.Message):
     request_id: builtins.int
     lease_token: builtins.str
     steps_recorded: builtins.int
-    """Finished steps in the assignment plus those answered since."""
+    """Distinct names of steps that are finished in the assignment or were answered since."""
     step_name: builtins.str
     step_seq: builtins.int
     step_kind: redflow_sdk.proto.v1.run_pb2.StepKind.ValueType

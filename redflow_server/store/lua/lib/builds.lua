@@ -1,3 +1,5 @@
+local function first_seen(owner, build) return tonumber(redis.call('HGET', owner_builds_key(owner), build) or 0) end
+
 -- An owner's builds are remembered by when they were first seen, the last hundred of them.
 local function drop_oldest_build(owner)
   if redis.call('HLEN', owner_builds_key(owner)) <= 100 then return end

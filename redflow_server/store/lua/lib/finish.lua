@@ -1,7 +1,8 @@
 -- Ends a run, for every script: nothing else writes a terminal status. The caller has taken it out of its lane, its
 -- schedule or its lease, and has written its output or failure.
 local ENDED_WITHOUT = {'availableAt', 'place', 'waiters', 'losses', 'undelivered', 'runDeadline', 'startDeadline',
-  'timeoutRequestedAt', 'retryPolicy', 'stepsBytes', 'typed'}
+  'timeoutRequestedAt', 'retryPolicy', 'stepsBytes', 'typed',
+  'queuedAt'}
 
 local function tell_waiters(run)
   for gateway_id in string.gmatch(run.waiters, '%S+') do

@@ -12,6 +12,7 @@ local function extend(run, lease_ms, grace_ms)
   if not reason or now - since <= grace_ms then
     redis.call('ZADD', LEASES, now + lease_ms, run.id)
     put(run, 'acked', '1')
+    put(run, 'undelivered', nil)
     mark_started(run)
   end
   return {'held', reason or '', message or ''}

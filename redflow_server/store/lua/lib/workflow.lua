@@ -13,6 +13,10 @@ local function unsubscribe(workflow)
   for _, event in ipairs(events_of(workflow)) do redis.call('SREM', event_workflows_key(event), workflow.name) end
 end
 
+local function forget_owner_without_workflows(owner)
+  if redis.call('EXISTS', owner_workflows_key(owner)) == 0 then redis.call('UNLINK', owner_builds_key(owner)) end
+end
+
 local function forget_workflow(workflow)
   unsubscribe(workflow)
   redis.call('UNLINK', workflow_key(workflow.name))
