@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from grpc.aio import insecure_channel
 
 from redflow_sdk import Client, Context, converter, workflow
+from redflow_sdk.proto.api.v1 import run_service_pb2, run_service_pb2_grpc
 from redflow_server.store.keys import Keys
 from tests.conftest import StartWorker
 from tests.redis_command import RedisCommand
@@ -90,3 +92,17 @@ async def test_a_handler_that_returns_nothing_and_a_run_that_has_no_output_yet_d
     assert await handle.result(timeout=5) is None
     assert await redis("HGET", keys.data(handle.id), "outputJson") == "null"
     assert await redis("HGET", keys.steps(handle.id), "o:nothing") == "null"
+
+
+async def test_input_none_is_stored_as_null_and_an_absent_input_as_an_empty_object(
+    client: Client, target: str, redis: RedisCommand, keys: Keys
+) -> None:
+    given = await client.start("any", None, queue="any")
+    async with insecure_channel(target) as channel:
+        stub = run_service_pb2_grpc.RunServiceStub(channel)
+        absent = await stub.StartRun(run_service_pb2.StartRunRequest(workflow="any", queue="any"), timeout=5)
+
+    assert await redis("HGET", keys.data(given.id), "inputJson") == "null"
+    assert await redis("HGET", keys.data(absent.run_id), "inputJson") == "{}"
+    assert (await given.get()).input is None
+    assert (await client.get_run(absent.run_id)).input == {}

@@ -83,3 +83,20 @@ async def test_worker_stop_aborts_an_in_flight_handler_that_never_returns(
         assert (run.status, run.attempt) == ("canceled", 1)
     finally:
         released.set()
+
+
+async def test_worker_stop_leaves_no_run_behind_however_many_workers_stop(
+    client: Client, start_worker: StartWorker
+) -> None:
+    started: list[bool] = []
+    released = threading.Event()
+    endless = swallows_its_cancellation(lambda: started.append(True), released)
+    workers = [await start_worker(endless, queues=["q_stop_abort"], concurrency=1) for _ in range(10)]
+    handles = [await client.start(endless) for _ in workers]
+    await eventually(lambda: len(started) == len(workers), within=5)
+    try:
+        await asyncio.gather(*(worker.stop() for worker in workers))
+        ends = await asyncio.gather(*(handle.result(timeout=4) for handle in handles), return_exceptions=True)
+        assert [type(end) for end in ends] == [CanceledError] * len(handles)
+    finally:
+        released.set()

@@ -56,7 +56,7 @@ def test_each_setting_reaches_the_gateway_and_those_not_given_are_its_defaults()
     assert server.config_of(parser.parse_args([])) == Config()
 
     told = "--redis redis://r:1/2 --host ::1 --port 5 --prefix p --lease 1.5 --cancel-grace 2 --retention 3600"
-    told += " --max-payload-bytes 8000000 --drain-grace 0 --reflection --allow-reset --accept-eviction"
+    told += " --max-payload-bytes 3000000 --drain-grace 0 --reflection --allow-reset --accept-eviction"
     assert server.config_of(parser.parse_args(told.split())) == Config(
         redis_url="redis://r:1/2",
         prefix="p",

@@ -316,12 +316,11 @@ async def test_runs_that_pass_through_a_gateway_are_never_caught_between_places(
     await start_worker(nothing, slow, retried, concurrency=5)
     was_seen = asyncio.Event()
     seen: set[str] = set()
-    async with asyncio.timeout(60):
-        waves = asyncio.create_task(start_waves())
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        waves = group.create_task(start_waves())
         while not waves.done():
             assert await check(raw, keys) == []
             seen |= {run.record["status"] for run in (await read_snapshot(raw, keys)).runs if run.record}
             if {"queued", "running", "scheduled", "succeeded"} <= seen:
                 was_seen.set()
-        await waves
     assert await check(raw, keys) == []

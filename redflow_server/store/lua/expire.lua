@@ -17,7 +17,7 @@ end
 local function expire(run)
   if (tonumber(run.runDeadline) or math.huge) <= now then
     if not run.leaseToken then return fail_now(run, FAILURES.run_timeout) end
-    put(run, 'timeoutRequestedAt', now)
+    put(run, 'timeoutRequestedAt', run.timeoutRequestedAt or now)
     save(run)
     redis.call('PUBLISH', gateway_channel(gateway_of(run)), 'stop ' .. run.leaseToken .. ' timeout ')
     expired = expired + 1

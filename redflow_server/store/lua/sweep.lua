@@ -6,18 +6,34 @@
 -- REPEAT  yes
 --@include keys now run save index lane due deadline schedule place
 local status, before, limit = ARGV[2], ARGV[3], tonumber(ARGV[4])
+
+local function mend(run)
+  if run.status == 'waiting' then
+    -- Nothing that it could wait for is on record: its handler runs again and finds out.
+    set_status(run, 'queued')
+    lane_push(run)
+    save(run)
+    return 'wait'
+  end
+  local has_deadline = (run.startDeadline or run.runDeadline) and not run.timeoutRequestedAt
+  if has_deadline and not redis.call('ZSCORE', DEADLINES, run.id) then
+    set_deadline(run)
+    return place(run) or 'deadline'
+  end
+  return place(run)
+end
+
 local max = before ~= '' and '(' .. before or '+inf'
 local page = redis.call('ZREVRANGEBYSCORE', status_key(status), max, '-inf', 'WITHSCORES', 'LIMIT', 0, limit)
 local repairs = {}
 for i = 1, #page, 2 do
-  local run = read_run(page[i])
-  local repaired
+  local run, repaired = read_run(page[i]), nil
   if not run or run.status ~= status then
     redis.call('ZREM', status_key(status), page[i])
     if run then redis.call('ZREM', workflow_status_key(status, run.workflow), run.id) end
     repaired = 'entry'
   end
-  if run then repaired = place(run) or repaired end
+  if run then repaired = mend(run) or repaired end
   if repaired then repairs[#repairs + 1] = {page[i], repaired} end
 end
 return {#page == 2 * limit and tonumber(page[#page]) or 0, repairs}

@@ -2,7 +2,7 @@
 local function set_deadline(run)
   local start, whole = tonumber(run.startDeadline), tonumber(run.runDeadline)
   local at = start and whole and math.min(start, whole) or start or whole
-  if at then due_at(DEADLINES, 'deadlines', at, run.id) else redis.call('ZREM', DEADLINES, run.id) end
+  if at and not run.timeoutRequestedAt then due_at(DEADLINES, 'deadlines', at, run.id) else redis.call('ZREM', DEADLINES, run.id) end
 end
 
 -- A worker has taken the run up: it can no longer start too late.

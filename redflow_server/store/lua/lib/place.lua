@@ -16,18 +16,9 @@ local function place(run)
   elseif run.status == 'running' and lacks(LEASES) then
     redis.call('ZADD', LEASES, now, run.id)
     repaired = 'lease'
-  elseif run.status == 'waiting' then
-    -- Nothing that it could wait for is on record: its handler runs again and finds out.
-    set_status(run, 'queued')
-    lane_push(run)
-    repaired = 'wait'
   elseif ended(run) and lacks(finished_key(run.status)) then
     redis.call('ZADD', finished_key(run.status), tonumber(run.finishedAt) or now, run.id)
     repaired = 'retention'
-  end
-  if (run.startDeadline or run.runDeadline) and not ended(run) and lacks(DEADLINES) then
-    set_deadline(run)
-    repaired = 'deadline'
   end
   save(run)
   return repaired
