@@ -7,14 +7,15 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from redflow_sdk._execution import Execution
 from redflow_sdk._link import Link
-from redflow_sdk._messages import Assignment, Stop, StopReason
+from redflow_sdk._messages import Answer, Assignment, Stop, StopReason
 from redflow_sdk._protocol import WorkerProtocol
 from redflow_sdk._threads import Threads
-from redflow_sdk.workflow import Workflow
+from redflow_sdk._types import Value
+from redflow_sdk.workflow import AnyWorkflow
 
 T = TypeVar("T")
 
@@ -29,7 +30,7 @@ class Crew:
 
     def __init__(
         self,
-        workflows: Mapping[str, Workflow[Any, Any]],  # Any: workflows of all kinds
+        workflows: Mapping[str, AnyWorkflow],
         concurrency: int,
         io_loop: asyncio.AbstractEventLoop,
     ) -> None:
@@ -120,8 +121,7 @@ class Crew:
     async def finish(self, grace: float) -> None:
         """Lets handlers finish for `grace` seconds, and hands the runs of the others back."""
         await self._wait(grace)
-        for execution in list(self._executions.values()):
-            execution.hand_back()
+        await self._answers([execution.hand_back() for execution in list(self._executions.values())])
         await self._wait(STOP_GRACE)
 
     async def abort(self) -> None:
@@ -129,15 +129,20 @@ class Crew:
         for execution in list(self._executions.values()):
             execution.stop(Stop(execution.token, StopReason.WORKER_STOPPED, "the worker was stopped"))
         await self._wait(STOP_GRACE)
-        for execution in list(self._executions.values()):
-            execution.abandon()
+        await self._answers([execution.abandon() for execution in list(self._executions.values())])
+
+    async def _answers(self, reported: list[asyncio.Future[Answer] | None]) -> None:
+        """Sees that what was reported has arrived, if there is a gateway."""
+        awaited = [answer for answer in reported if answer is not None]
+        if awaited:
+            await asyncio.wait(awaited, timeout=STOP_GRACE)
 
     async def _wait(self, seconds: float) -> None:
         if not self._tasks:
             return
         hurry = asyncio.ensure_future(self._hurry.wait())
         ended = asyncio.ensure_future(asyncio.wait(set(self._tasks)))
-        awaited: list[asyncio.Future[Any]] = [ended, hurry]  # Any: either
+        awaited: list[asyncio.Future[Value]] = [ended, hurry]
         await asyncio.wait(awaited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         hurry.cancel()
         ended.cancel()

@@ -9,13 +9,13 @@ import math
 import threading
 import time
 import typing
-from collections.abc import Callable
+from collections.abc import Coroutine
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum, auto
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from redflow_sdk import converter
-from redflow_sdk._failures import canceled_failure, failure_of
+from redflow_sdk._failures import canceled_failure, failure_of, fitted
 from redflow_sdk._link import Link
 from redflow_sdk._messages import (
     Answer,
@@ -32,21 +32,23 @@ from redflow_sdk._messages import (
     StopReason,
     Verdict,
 )
+from redflow_sdk._names import check_name
 from redflow_sdk._threads import Threads
+from redflow_sdk._types import Function, Value
 from redflow_sdk.context import BlockingContext, Context, RunInfo, StepCall
 from redflow_sdk.errors import (
     DuplicateStepError,
     InputValidationError,
+    InvalidInputError,
     NonDeterministicError,
     RunCanceledError,
     SerializationError,
     StepFailedError,
 )
 from redflow_sdk.records import Failure, Payload
-from redflow_sdk.workflow import Workflow
+from redflow_sdk.workflow import AnyWorkflow
 
-MAX_NAME_BYTES: Final = 256
-
+T = TypeVar("T")
 
 NO_LOCK: Final = nullcontext()
 
@@ -64,7 +66,7 @@ class Execution:
     def __init__(
         self,
         assignment: Assignment,
-        workflow: Workflow[Any, Any],  # Any: any workflow
+        workflow: AnyWorkflow,
         link: Link,
         threads: Threads,
         max_payload_bytes: int,
@@ -117,21 +119,25 @@ class Execution:
         if self._phase is Phase.HANDLING and self._workflow.is_async and self._task is not None:
             self._task.cancel()
 
-    def abandon(self) -> None:
-        """The handler does not end although it has to: its run goes back without it."""
+    def abandon(self) -> asyncio.Future[Answer] | None:
+        """The handler does not end although it has to: its run ends, or goes back, without it."""
         if self._phase is not Phase.HANDLING or self.is_abandoned or self.stop_order is None:
-            return
+            return None
         self.is_abandoned = True
         if self.stop_order.reason is StopReason.WORKER_STOPPED:
-            self._link.report(Canceled(self.token, len(self._recorded), is_worker_stopped=True))
-        elif not self.stop_order.reason.is_lost:
-            self._link.report(Release(self.token, len(self._recorded), ReleaseReason.CANCEL_IGNORED))
+            return self._link.report(Canceled(self.token, len(self._recorded), is_worker_stopped=True))
+        if self.stop_order.reason.is_lost:
+            return None
+        return self._link.report(Release(self.token, len(self._recorded), ReleaseReason.CANCEL_IGNORED))
 
-    def hand_back(self) -> None:
+    def hand_back(self) -> asyncio.Future[Answer] | None:
         """The worker shuts down: the run goes on elsewhere from what is recorded."""
+        if self._phase is not Phase.HANDLING or self.is_abandoned:
+            return None
         self.is_abandoned = True
-        self._link.report(Release(self.token, len(self._recorded), ReleaseReason.SHUTDOWN))
+        answer = self._link.report(Release(self.token, len(self._recorded), ReleaseReason.SHUTDOWN))
         self.stop(Stop(self.token, StopReason.MOVED, "the worker shuts down"))
+        return answer
 
     @property
     def is_stopped(self) -> bool:
@@ -144,6 +150,8 @@ class Execution:
         """Calls the handler; what is to be reported of its end, or None when nothing may be."""
         assignment, workflow = self._assignment, self._workflow
         try:
+            if self.is_stopped:
+                raise asyncio.CancelledError("stopped before it began")
             arguments = self._arguments()
             run = RunInfo(
                 assignment.run_id,
@@ -162,7 +170,7 @@ class Execution:
         except BaseException as error:  # whatever a handler raises, SystemExit too, ends its run and not the worker
             return self._end_of(error)
 
-    def _arguments(self) -> tuple[Any, ...]:  # Any: the input
+    def _arguments(self) -> tuple[Value, ...]:
         if not self._workflow.takes_input:
             return ()
         data = self._assignment.input.data if self._assignment.input else b"null"
@@ -180,17 +188,23 @@ class Execution:
             if stop is None:
                 return Failed(self.token, recorded, canceled_failure())
             return Canceled(self.token, recorded, stop.reason is StopReason.WORKER_STOPPED)
-        return Failed(self.token, recorded, failure_of(error))
+        return Failed(self.token, recorded, self._failure(error))
+
+    def _failure(self, error: BaseException) -> Failure:
+        return fitted(failure_of(error), self._max_payload_bytes)
 
     async def _report_end(self, item: Item) -> None:
         answer = await self._link.report(item)
-        if answer.verdict in (Verdict.INVALID, Verdict.TOO_LARGE) and not isinstance(item, Failed):
-            error = SerializationError(f"the gateway does not take the result: {answer.message}")
-            await self._link.report(Failed(self.token, len(self._recorded), failure_of(error)))
+        if answer.verdict not in (Verdict.INVALID, Verdict.TOO_LARGE):
+            return
+        error = SerializationError(f"the gateway does not take the result: {answer.message}")
+        answer = await self._link.report(Failed(self.token, len(self._recorded), self._failure(error)))
+        if answer.verdict in (Verdict.INVALID, Verdict.TOO_LARGE):
+            self._link.tell(lambda protocol: protocol.give_up(self.token))
 
     # ---- steps ----
 
-    async def run_step(self, call: StepCall) -> Any:  # Any: what the step returns
+    async def run_step(self, call: StepCall) -> Value:
         """A step of an async handler."""
         _check(call)
         if self.is_stopped:
@@ -207,7 +221,7 @@ class Execution:
             raise
         return await self._record_success(call, seq, started, value)
 
-    def run_step_blocking(self, call: StepCall) -> Any:  # Any: as above
+    def run_step_blocking(self, call: StepCall) -> Value:
         """A step of a handler in a thread: a `def` function runs right there, the rest on the worker's loop."""
         if inspect.iscoroutinefunction(call.function):
             return self._on_loop(self.run_step(call))
@@ -227,7 +241,7 @@ class Execution:
             raise
         return self._on_loop(self._record_success(call, seq, started, value))
 
-    def _on_loop(self, work: Any) -> Any:  # Any: a coroutine of ours, and its result
+    def _on_loop(self, work: Coroutine[Value, Value, T]) -> T:
         try:
             return asyncio.run_coroutine_threadsafe(work, self._loop).result()
         except asyncio.CancelledError as error:
@@ -246,14 +260,14 @@ class Execution:
         failed_here = known.is_final and known.attempt == self._assignment.attempt
         return (known if known.succeeded or failed_here else None), known.seq
 
-    async def _call(self, call: StepCall) -> Any:  # Any: what the function returns
+    async def _call(self, call: StepCall) -> Value:
         if inspect.iscoroutinefunction(call.function):
             return await call.function(*call.args, **call.kwargs)
         bound = functools.partial(call.function, *call.args, **call.kwargs)
         value = await self._threads.run_step(bound)
         return await value if inspect.isawaitable(value) else value
 
-    async def _replay(self, known: StepSnapshot, function: Callable[..., Any]) -> Any:  # Any: what the step returned
+    async def _replay(self, known: StepSnapshot, function: Function) -> Value:
         if known.is_by_reference:
             fetched = await self._link.fetch(self.token, known.name)
             if fetched is None:
@@ -264,7 +278,7 @@ class Execution:
         assert known.failure is not None
         raise _raised_again(known.failure)
 
-    async def _record_success(self, call: StepCall, seq: int, started: float, value: Any) -> Any:  # Any: as above
+    async def _record_success(self, call: StepCall, seq: int, started: float, value: Value) -> Value:
         try:
             output = self._payload(f"the value of step {call.name!r}", value)
         except SerializationError as error:
@@ -287,7 +301,7 @@ class Execution:
         if self.stop_order is not None and self.stop_order.reason.is_lost:
             return
         canceled = isinstance(error, (asyncio.CancelledError, RunCanceledError))
-        failure = failure_of(error)
+        failure = self._failure(error)
         if canceled:
             failure = Failure("CancelledError", "the step was canceled", "canceled", "", "python")
         elapsed = time.monotonic() - started
@@ -307,7 +321,7 @@ class Execution:
             raise asyncio.CancelledError("the run was lost")
         return answer
 
-    def _payload(self, what: str, value: Any) -> Payload:  # Any: any value of the user
+    def _payload(self, what: str, value: Value) -> Payload:
         try:
             data = converter.encode(value)
         except SerializationError as error:
@@ -322,23 +336,19 @@ _AS_THEY_ARE: Final = (str, int, bool, type(None))
 
 
 def _check(call: StepCall) -> None:
-    size = len(call.name.encode("utf-8", "surrogatepass"))
-    if not 1 <= size <= MAX_NAME_BYTES or any(
-        ord(letter) < 32 or 0xD800 <= ord(letter) < 0xE000 for letter in call.name
-    ):
-        raise ValueError(f"a step name is 1 to {MAX_NAME_BYTES} bytes without control characters; got {call.name!r}")
+    check_name("step name", call.name)
     if call.timeout is not None and not (math.isfinite(call.timeout) and call.timeout > 0):
-        raise ValueError(f"timeout must be a positive number of seconds; got {call.timeout}")
+        raise InvalidInputError(f"timeout must be a positive number of seconds; got {call.timeout}")
 
 
-def _value(payload: Payload | None, function: Callable[..., Any]) -> Any:  # Any: what the function is said to return
+def _value(payload: Payload | None, function: Function) -> Value:
     if payload is None:
         return None
     return converter.decode(payload.data, _return_type(function))
 
 
 @functools.lru_cache(maxsize=1024)
-def _return_type(function: Callable[..., Any]) -> object:
+def _return_type(function: Function) -> object:
     """The annotation of what a function returns; anything when it has none that can be read."""
     try:
         return typing.get_type_hints(inspect.unwrap(function)).get("return", Any)

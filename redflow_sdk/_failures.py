@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import traceback
+from dataclasses import replace
 from typing import Final
 
 from redflow_sdk import errors
@@ -12,9 +14,11 @@ MESSAGE_CHARS: Final = 16 * 1024
 TRACEBACK_CHARS: Final = 32 * 1024
 CAUSE_CHARS: Final = 2 * 1024
 MAX_CAUSES: Final = 8
+MAX_DETAILS: Final = 100
 
 _KINDS: Final[tuple[tuple[type[BaseException], FailureKind], ...]] = (
     (errors.InputValidationError, "validation"),
+    (errors.InvalidInputError, "validation"),
     (errors.SerializationError, "serialization"),
     (errors.NonDeterministicError, "non_deterministic"),
     (errors.UnknownWorkflowError, "unknown_workflow"),
@@ -33,7 +37,7 @@ def failure_of(error: BaseException) -> Failure:
     assert failure is not None
     never = any(_forbids_retry(link) for link in links)
     delay = next((link.delay for link in links if isinstance(link, errors.RetryAfterError)), None)
-    details = error.details if isinstance(error, errors.InputValidationError) else None
+    details = error.details[:MAX_DETAILS] if isinstance(error, errors.InputValidationError) else None
     return Failure(
         failure.type,
         failure.message,
@@ -45,6 +49,27 @@ def failure_of(error: BaseException) -> Failure:
         no_retry=never,
         retry_after=delay,
     )
+
+
+def fitted(failure: Failure, limit_bytes: int) -> Failure:
+    """The failure with as much of it as may be sent: first the details go, then the traceback, then the causes."""
+    for smaller in (
+        failure,
+        replace(failure, details=None),
+        replace(failure, details=None, traceback=""),
+        replace(failure, details=None, traceback="", cause=None),
+    ):
+        if _size(smaller) <= limit_bytes:
+            return smaller
+    kept = max(0, limit_bytes // 2 - 200) // 4
+    return replace(smaller, type=failure.type[:100], message=_bounded(failure.message, kept))
+
+
+def _size(failure: Failure) -> int:
+    details = len(json.dumps(failure.details)) if failure.details is not None else 0
+    texts = (failure.type, failure.message, failure.traceback)
+    cause = _size(failure.cause) if failure.cause is not None else 0
+    return 200 + details + sum(len(text.encode()) for text in texts) + cause
 
 
 def canceled_failure() -> Failure:

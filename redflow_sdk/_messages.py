@@ -71,6 +71,8 @@ class Assignment:
     input: Payload | None
     steps: tuple[StepSnapshot, ...]
     parent_run_id: str = ""
+    stop: Stop | None = None
+    """An order to stop that came before the assignment."""
 
 
 @dataclass(frozen=True, slots=True)

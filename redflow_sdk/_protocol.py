@@ -262,6 +262,9 @@ class WorkerProtocol:
                 accepted.append(assignment)
         if accepted and not self.is_orphaned:
             self._handlers.assign(tuple(accepted))
+            stops = tuple(assignment.stop for assignment in accepted if assignment.stop is not None)
+            if stops:
+                self._handlers.stop_handlers(stops)
         return receipts
 
     def _reject(self, assignment: Assignment) -> RejectReason | None:

@@ -10,7 +10,8 @@ import contextvars
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any
+
+from redflow_sdk._types import Value
 
 
 class Threads:
@@ -24,11 +25,11 @@ class Threads:
         self._on_change = on_change
         self.overdue = 0
 
-    async def run_handler(self, call: Callable[[], Any]) -> Any:  # Any: what a function of the user returns
+    async def run_handler(self, call: Callable[[], Value]) -> Value:
         """Calls a handler in a thread, with the context variables of the caller."""
         return await asyncio.wrap_future(self._handlers.submit(contextvars.copy_context().run, call))
 
-    async def run_step(self, call: Callable[[], Any]) -> Any:  # Any: as above
+    async def run_step(self, call: Callable[[], Value]) -> Value:
         """Calls a step in a thread, with the context variables of the caller."""
         running = self._steps.submit(contextvars.copy_context().run, call)
         try:
@@ -38,13 +39,13 @@ class Threads:
                 self.outlived(running)
             raise
 
-    def outlived(self, running: Future[Any]) -> None:  # Any: its result is dropped
+    def outlived(self, running: Future[Value]) -> None:
         """Nobody waits for this thread any more."""
         self.overdue += 1
         self._on_change()
         running.add_done_callback(partial(self._ended_at_last, self._loop))
 
-    def _ended_at_last(self, loop: asyncio.AbstractEventLoop, running: Future[Any]) -> None:  # Any: as above
+    def _ended_at_last(self, loop: asyncio.AbstractEventLoop, running: Future[Value]) -> None:
         if not loop.is_closed():
             loop.call_soon_threadsafe(self._settle)
 

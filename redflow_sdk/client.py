@@ -9,13 +9,15 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar, overload
 
 from redflow_sdk import converter
+from redflow_sdk._names import check_name
 from redflow_sdk._transport.calls import Calls, Start
 from redflow_sdk._transport.channel import target_or_default
 from redflow_sdk._transport.thread import IoThread, io_thread
+from redflow_sdk._types import Value
 from redflow_sdk.errors import RunNotFoundError
 from redflow_sdk.handle import RunHandle
 from redflow_sdk.records import Payload, Run, RunStatus, Step
-from redflow_sdk.workflow import Workflow
+from redflow_sdk.workflow import AnyWorkflow, Workflow
 
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
@@ -97,10 +99,10 @@ class Client:
         priority: int = 0,
         max_attempts: int | None = None,
         on_input_mismatch: Literal["return", "reject"] = "return",
-    ) -> RunHandle[Any]: ...  # Any: by name, nothing is known of the output
+    ) -> RunHandle[Value]: ...
     async def start(
         self,
-        workflow: Workflow[Any, Any] | str,  # Any: the overloads say it
+        workflow: AnyWorkflow | str,
         input: object = None,
         *,
         idempotency_key: str | None = None,
@@ -110,7 +112,7 @@ class Client:
         priority: int = 0,
         max_attempts: int | None = None,
         on_input_mismatch: Literal["return", "reject"] = "return",
-    ) -> RunHandle[Any]:  # Any: the overloads say it
+    ) -> RunHandle[Value]:
         """Starts a run and returns its handle.
 
         `idempotency_key` makes one run of all starts with the key within `idempotency_ttl` seconds (7 days), counted
@@ -128,8 +130,12 @@ class Client:
         if not -1000 <= priority <= 1000:
             raise ValueError(f"priority must be between -1000 and 1000; got {priority}")
         definition = workflow if isinstance(workflow, Workflow) else None
+        name = workflow if isinstance(workflow, str) else workflow.name
+        for field, value in (("workflow", name), ("queue", queue), ("idempotency_key", idempotency_key)):
+            if value is not None:
+                check_name(field, value)
         start = Start(
-            workflow=workflow if isinstance(workflow, str) else workflow.name,
+            workflow=name,
             input=Payload(definition.validate(input) if definition else converter.encode(input)),
             queue=queue or (definition.queue if definition else None),
             max_attempts=max_attempts or (definition.max_attempts if definition else None),
@@ -150,17 +156,15 @@ class Client:
         self, workflow: Workflow[InputT, OutputT], input: InputT = ..., *, timeout: float | None = None
     ) -> OutputT: ...
     @overload
+    async def execute(self, workflow: str, input: object = ..., *, timeout: float | None = None) -> Value: ...
     async def execute(
-        self, workflow: str, input: object = ..., *, timeout: float | None = None
-    ) -> Any: ...  # Any: see start
-    async def execute(
-        self, workflow: Workflow[Any, Any] | str, input: object = None, *, timeout: float | None = None
-    ) -> Any:  # Any: as above
+        self, workflow: AnyWorkflow | str, input: object = None, *, timeout: float | None = None
+    ) -> Value:
         """Starts a run and waits for its output, at most `timeout` seconds. Raises what `start` and `result` raise."""
-        handle: RunHandle[Any] = await self.start(workflow, input)
+        handle: RunHandle[Value] = await self.start(workflow, input)
         return await handle.result(timeout)
 
-    def handle(self, run_id: str) -> RunHandle[Any]:  # Any: nothing is known of the output
+    def handle(self, run_id: str) -> RunHandle[Value]:
         """The handle of a run by its id."""
         return RunHandle(run_id, self, Any)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, overload
+from typing import Protocol, TypeVar, overload
 
+from redflow_sdk._types import Function, Value
 from redflow_sdk.errors import RunCanceledError
 
 T = TypeVar("T")
@@ -28,9 +29,9 @@ class StepCall:
     """A step that a handler asks for. `timeout` is in seconds."""
 
     name: str
-    function: Callable[..., Any]  # Any: any function of the user
-    args: tuple[Any, ...]  # Any: its arguments
-    kwargs: dict[str, Any]  # Any: its arguments
+    function: Function
+    args: tuple[Value, ...]
+    kwargs: dict[str, Value]
     timeout: float | None
 
 
@@ -41,10 +42,10 @@ class StepRunner(Protocol):
     def is_stopped(self) -> bool:
         """Whether the handler has to end."""
 
-    async def run_step(self, call: StepCall) -> Any:  # Any: what the function returns
+    async def run_step(self, call: StepCall) -> Value:
         """The step's value: what the function returns, or what is on record."""
 
-    def run_step_blocking(self, call: StepCall) -> Any:  # Any: as above
+    def run_step_blocking(self, call: StepCall) -> Value:
         """The same for a handler in a thread."""
 
 
@@ -69,8 +70,8 @@ class Steps:
         self, name: str, function: Callable[..., T], /, *args: object, timeout: float | None = None, **kwargs: object
     ) -> T: ...
     async def run(
-        self, name: str, function: Callable[..., Any], /, *args: object, timeout: float | None = None, **kwargs: object
-    ) -> Any:  # Any: the overloads say it
+        self, name: str, function: Function, /, *args: object, timeout: float | None = None, **kwargs: object
+    ) -> Value:
         """Runs `function(*args, **kwargs)` as a step: once it has succeeded, it is not run again, whatever happens.
 
         The value comes back as JSON makes it, typed by the function's return annotation. `timeout` is in seconds.
@@ -104,8 +105,8 @@ class BlockingSteps:
         self, name: str, function: Callable[..., T], /, *args: object, timeout: float | None = None, **kwargs: object
     ) -> T: ...
     def run(
-        self, name: str, function: Callable[..., Any], /, *args: object, timeout: float | None = None, **kwargs: object
-    ) -> Any:  # Any: the overloads say it
+        self, name: str, function: Function, /, *args: object, timeout: float | None = None, **kwargs: object
+    ) -> Value:
         """Runs `function(*args, **kwargs)` as a step, like `Steps.run`, and blocks until it is recorded.
 
         A `def` function runs in the handler's own thread and cannot be interrupted: after `timeout` its result is

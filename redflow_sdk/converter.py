@@ -20,19 +20,19 @@ import types
 import typing
 import uuid
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
+from redflow_sdk._types import Annotation, Json
 from redflow_sdk.errors import InputValidationError, SerializationError
 
 T = TypeVar("T")
-Json = Any  # Any: a JSON document
-
 _PLAIN: Final = (str, int, float, bool, type(None))
 
 
 def encode(value: object) -> bytes:
     """The value as JSON in UTF-8. Raises SerializationError."""
     try:
+        _check_keys(value)
         return _ENCODER.encode(value).encode()
     except (TypeError, ValueError, RecursionError) as error:
         path, culprit = _culprit(value, "$", set())
@@ -40,12 +40,32 @@ def encode(value: object) -> bytes:
         raise SerializationError(f"cannot be written as JSON: {what}") from error
 
 
+def _check_keys(value: object) -> None:
+    """Raises TypeError for a key that is no str: JSON would silently have another one in its place."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if type(key) is not str and not isinstance(key, str):
+                raise TypeError(f"a dict has the key {key!r}")
+            if isinstance(inner, (dict, list, tuple)):
+                _check_keys(inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            if isinstance(inner, (dict, list, tuple)):
+                _check_keys(inner)
+
+
 def _simpler(value: object) -> Json:
     """A value that JSON does not know, as one that it does."""
+    simpler = _simplified(value)
+    _check_keys(simpler)
+    return simpler
+
+
+def _simplified(value: object) -> Json:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if _is_pydantic(type(value)):
-        return cast("Any", value).model_dump(mode="json")  # Any: pydantic is not imported here
+        return value.model_dump(mode="json")  # type: ignore[attr-defined]  # pydantic is not imported here
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, (dt.datetime, dt.date, dt.time)):
@@ -81,6 +101,8 @@ def _culprit(value: object, path: str, above: set[int]) -> tuple[str, str]:
         for key, inner in value.items():
             if not isinstance(key, str):
                 return path, f"a dict with the key {key!r}, which is no str"
+            if not _is_text(key):
+                return path, f"a dict with the key {key!a}, which has a lone surrogate"
             found = _culprit(inner, f"{path}.{key}", above)
             if found[0]:
                 return found
@@ -122,10 +144,10 @@ def structure(document: Json, annotation: object) -> Json:
     return value
 
 
-def _structure(document: Json, annotation: Any, path: str, faults: list[dict[str, str]]) -> Json:  # Any: any annotation
+def _structure(document: Json, annotation: Annotation, path: str, faults: list[dict[str, str]]) -> Json:
     if annotation in (Any, object) or isinstance(annotation, TypeVar):
         return document
-    origin = typing.get_origin(annotation)
+    origin: Annotation = typing.get_origin(annotation)
     if origin is typing.Annotated:
         return _structure(document, typing.get_args(annotation)[0], path, faults)
     if origin in (typing.Union, types.UnionType):
@@ -156,7 +178,7 @@ def _fault(faults: list[dict[str, str]], path: str, problem: str, document: Json
     return None
 
 
-def _structure_union(document: Json, annotation: Any, path: str, faults: list[dict[str, str]]) -> Json:  # Any: as above
+def _structure_union(document: Json, annotation: Annotation, path: str, faults: list[dict[str, str]]) -> Json:
     options = typing.get_args(annotation)
     if document is None and type(None) in options:
         return None
@@ -172,7 +194,7 @@ def _structure_union(document: Json, annotation: Any, path: str, faults: list[di
     return None
 
 
-def _structure_pydantic(document: Json, model: Any, path: str, faults: list[dict[str, str]]) -> Json:  # Any: a model
+def _structure_pydantic(document: Json, model: Annotation, path: str, faults: list[dict[str, str]]) -> Json:
     try:
         return model.model_validate(document)
     except ValueError as error:
@@ -184,7 +206,7 @@ def _structure_pydantic(document: Json, model: Any, path: str, faults: list[dict
         return None
 
 
-def _dataclass_fields(annotation: Any) -> dict[str, tuple[Any, bool]]:  # Any: a dataclass and its annotations
+def _dataclass_fields(annotation: Annotation) -> dict[str, tuple[Annotation, bool]]:
     hints = typing.get_type_hints(annotation)
     return {
         field.name: (
@@ -198,8 +220,8 @@ def _dataclass_fields(annotation: Any) -> dict[str, tuple[Any, bool]]:  # Any: a
 
 def _structure_object(
     document: Json,
-    make: Any,  # Any: a class
-    fields: dict[str, tuple[Any, bool]],  # Any: annotations
+    make: Annotation,
+    fields: dict[str, tuple[Annotation, bool]],
     path: str,
     faults: list[dict[str, str]],
 ) -> Json:
@@ -223,10 +245,10 @@ def _structure_object(
 
 def _structure_items(
     document: Json,
-    container: Any,
-    arguments: tuple[Any, ...],
+    container: Annotation,
+    arguments: tuple[Annotation, ...],
     path: str,
-    faults: list[dict[str, str]],  # Any: as above
+    faults: list[dict[str, str]],
 ) -> Json:
     if not isinstance(document, list):
         return _fault(faults, path, "must be a list", document)
@@ -241,9 +263,9 @@ def _structure_items(
 
 def _structure_mapping(
     document: Json,
-    arguments: tuple[Any, ...],
+    arguments: tuple[Annotation, ...],
     path: str,
-    faults: list[dict[str, str]],  # Any: as above
+    faults: list[dict[str, str]],
 ) -> Json:
     if not isinstance(document, dict):
         return _fault(faults, path, "must be an object", document)
@@ -256,9 +278,7 @@ def _structure_mapping(
     }
 
 
-def _structure_scalar(
-    document: Json, annotation: Any, path: str, faults: list[dict[str, str]]
-) -> Json:  # Any: as above
+def _structure_scalar(document: Json, annotation: Annotation, path: str, faults: list[dict[str, str]]) -> Json:
     if annotation is None or annotation is type(None):
         return None if document is None else _fault(faults, path, "must be null", document)
     if annotation in (str, bool):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
+
+from redflow_sdk._types import Json
 
 RunStatus = Literal["scheduled", "queued", "running", "waiting", "succeeded", "failed", "canceled"]
 StepStatus = Literal["succeeded", "failed", "waiting", "withdrawn"]
@@ -40,7 +42,7 @@ class Failure:
     kind: FailureKind = "error"
     traceback: str = ""
     language: str = ""
-    details: Any = None  # Any: whatever the failing code gave along
+    details: Json = None
     cause: Failure | None = None
     no_retry: bool = False
     retry_after: float | None = None
@@ -67,8 +69,8 @@ class Run:
     attempt: int
     max_attempts: int
     created_at: datetime
-    input: Any = None  # Any: JSON
-    output: Any = None  # Any: JSON
+    input: Json = None
+    output: Json = None
     failure: Failure | None = None
     priority: int = 0
     available_at: datetime | None = None
@@ -93,7 +95,7 @@ class Step:
     kind: str
     status: StepStatus
     attempt: int
-    output: Any = None  # Any: JSON
+    output: Json = None
     failure: Failure | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None

@@ -12,15 +12,17 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final
+from typing import Final
 
 from redflow_sdk._crew import Crew
 from redflow_sdk._fence import Fence
 from redflow_sdk._messages import Definition, Opening
+from redflow_sdk._names import check_name
 from redflow_sdk._protocol import WorkerProtocol
 from redflow_sdk._transport.channel import target_or_default
 from redflow_sdk._transport.thread import IoThread, io_thread
-from redflow_sdk.workflow import Workflow
+from redflow_sdk._types import Value
+from redflow_sdk.workflow import AnyWorkflow
 
 log = logging.getLogger("redflow.worker")
 
@@ -58,7 +60,7 @@ class Worker:
         self,
         target: str | None = None,
         *,
-        workflows: Sequence[Workflow[Any, Any]],  # Any: workflows of all kinds
+        workflows: Sequence[AnyWorkflow],
         queues: Sequence[str] | None = None,
         concurrency: int = 50,
         owner: str | None = None,
@@ -72,11 +74,11 @@ class Worker:
         if len(self._workflows) < len(workflows):
             raise ValueError(f"two workflows have one name: {sorted(workflow.name for workflow in workflows)}")
         self._target = target_or_default(target)
-        self._queues = tuple(queues or ())
+        self._queues = tuple(check_name("queues", queue) for queue in queues or ())
         self._concurrency = concurrency
-        self._owner = owner or os.environ.get("REDFLOW_OWNER") or "default"
-        self._name = name or f"{socket.gethostname()}-{os.getpid()}"
-        self._build_id = build_id or _build_id(workflows)
+        self._owner = check_name("owner", owner or os.environ.get("REDFLOW_OWNER") or "default")
+        self._name = check_name("name", name or f"{socket.gethostname()}-{os.getpid()}")
+        self._build_id = check_name("build_id", build_id or _build_id(workflows))
         self._drain_grace = drain_grace
         self._running: Running | None = None
         self._was_started = False
@@ -121,7 +123,7 @@ class Worker:
         for number in SIGNALS:
             loop.add_signal_handler(number, on_signal)
         waiting = asyncio.ensure_future(asked.wait())
-        ends: list[asyncio.Future[Any]] = [running.connection, waiting]  # Any: either
+        ends: list[asyncio.Future[Value]] = [running.connection, waiting]
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if running.connection.done():
@@ -200,7 +202,7 @@ def _log_fault(connection: asyncio.Future[None]) -> None:
         log.error("the worker has lost its gateway for good: %s", connection.exception())
 
 
-def _definition(workflow: Workflow[Any, Any]) -> Definition:  # Any: any workflow
+def _definition(workflow: AnyWorkflow) -> Definition:
     retry = workflow.retry
     return Definition(
         name=workflow.name,
@@ -214,6 +216,6 @@ def _definition(workflow: Workflow[Any, Any]) -> Definition:  # Any: any workflo
     )
 
 
-def _build_id(workflows: Sequence[Workflow[Any, Any]]) -> str:  # Any: as above
+def _build_id(workflows: Sequence[AnyWorkflow]) -> str:
     digests = sorted(workflow.digest for workflow in workflows)
     return hashlib.sha256("".join(digests).encode()).hexdigest()[:16]

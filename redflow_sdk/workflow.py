@@ -8,9 +8,11 @@ import inspect
 import json
 import typing
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 from redflow_sdk import converter
+from redflow_sdk._names import check_name
+from redflow_sdk._types import Function, Value
 from redflow_sdk.context import Context
 from redflow_sdk.retry import RetryPolicy
 
@@ -25,7 +27,7 @@ class Workflow(Generic[InputT, OutputT]):
     """A registered function. Made by `@workflow`; call `client.start(it, input)` to run it."""
 
     name: str
-    function: Callable[..., Any]  # Any: async or not; the typed view is the generic parameters
+    function: Function
     queue: str
     retry: RetryPolicy | None
     events: tuple[str, ...]
@@ -55,6 +57,10 @@ class Workflow(Generic[InputT, OutputT]):
         return data
 
 
+AnyWorkflow: TypeAlias = Workflow[Value, Value]
+"""A workflow of whatever input and output."""
+
+
 @overload
 def workflow(
     function: Callable[[Context, InputT], Awaitable[OutputT]],
@@ -70,7 +76,7 @@ def workflow(
     start_timeout: float | None = None,
 ) -> _Decorator: ...
 def workflow(
-    function: Callable[..., Any] | None = None,  # Any: see Workflow.function
+    function: Function | None = None,
     *,
     name: str | None = None,
     queue: str = DEFAULT_QUEUE,
@@ -78,7 +84,7 @@ def workflow(
     events: Sequence[str] = (),
     run_timeout: float | None = None,
     start_timeout: float | None = None,
-) -> Any:  # Any: the overloads say it
+) -> Value:
     """Makes a workflow of a function `(ctx)` or `(ctx, input)`, `async def` or `def`.
 
     `name` defaults to the function's. `run_timeout` and `start_timeout` are seconds: from the first start to the end,
@@ -89,17 +95,17 @@ def workflow(
             return await ctx.step.run("compose", lambda: f"hello {name}")
     """
 
-    def make(function: Callable[..., Any]) -> Workflow[Any, Any]:  # Any: see Workflow.function
+    def make(function: Function) -> AnyWorkflow:
         parameters = list(inspect.signature(function).parameters)
         if not 1 <= len(parameters) <= 2:
             raise TypeError(f"a workflow takes (ctx) or (ctx, input); {function.__qualname__} takes {len(parameters)}")
         hints = typing.get_type_hints(function)
         return Workflow(
-            name=name or function.__name__,
+            name=check_name("name", function.__name__ if name is None else name),
             function=function,
-            queue=queue,
+            queue=check_name("queue", queue),
             retry=retry,
-            events=tuple(events),
+            events=tuple(check_name("events", event) for event in events),
             run_timeout=run_timeout,
             start_timeout=start_timeout,
             takes_input=len(parameters) == 2,

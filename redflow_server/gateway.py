@@ -14,6 +14,7 @@ from redflow_server.engine.registry import Registry
 from redflow_server.engine.runs import Runs
 from redflow_server.engine.sessions import Sessions
 from redflow_server.engine.steps import Steps
+from redflow_server.engine.stops import EarlyStops
 from redflow_server.engine.system import System
 from redflow_server.engine.upkeep import Upkeep
 from redflow_server.engine.waiters import Waiters
@@ -57,9 +58,16 @@ class Gateway:
 
         self._waiters = Waiters(self.store, self.gateway_id)
         self._registry = Registry(self.store)
-        self._dispatcher = Dispatcher(self.store, config.timing, self.telemetry)
+        early_stops = EarlyStops(keep_s=config.timing.delivery_ms / 1000)
+        self._dispatcher = Dispatcher(self.store, config.timing, early_stops, self.telemetry)
         self._sessions = Sessions(
-            self.gateway_id, self.store, config.timing, self._registry, self._dispatcher, self.telemetry
+            self.gateway_id,
+            store=self.store,
+            timing=config.timing,
+            registry=self._registry,
+            dispatcher=self._dispatcher,
+            early_stops=early_stops,
+            telemetry=self.telemetry,
         )
         self._runs = Runs(self.store, self._waiters, config.limits)
         self._system = System(self.store, self._admin, config.prefix, config.allows_reset)
@@ -76,7 +84,7 @@ class Gateway:
         """Starts, and takes calls. Raises StoreUnavailable, RedisUnfit, PrefixTaken, OSError."""
         try:
             await self._start()
-        except BaseException:
+        except BaseException:  # whatever kept it from starting, nothing of it is left behind
             await self.stop()
             raise
 
@@ -103,13 +111,13 @@ class Gateway:
         reader = SessionReader(limits)
         writer = SessionWriter(timing.lease_ms, timing.cancel_grace_ms, opened)
         return RpcServer(
-            WorkerService(self._sessions, Steps(self.store), reader, writer, self.telemetry),
-            RunService(self._runs),
-            WorkflowService(self._registry),
-            SystemService(self._system, self._runs, info),
-            Answering(self.telemetry),
-            limits,
-            self.config.has_reflection,
+            worker=WorkerService(self._sessions, Steps(self.store), reader, writer, self.telemetry),
+            runs=RunService(self._runs),
+            workflows=WorkflowService(self._registry),
+            system=SystemService(self._system, self._runs, info),
+            answering=Answering(self.telemetry),
+            limits=limits,
+            has_reflection=self.config.has_reflection,
         )
 
     async def drain(self) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from redflow_sdk._types import Value
 from redflow_sdk.proto.v1 import failure_pb2, payload_pb2, run_pb2
 from redflow_sdk.records import Failure, FailureKind, Payload, Run, RunStatus, Step, StepStatus, WaitingFor
 
@@ -71,7 +72,7 @@ def payload_of(message: payload_pb2.Payload) -> Payload:
     return Payload(message.data, message.content_type or "application/json")
 
 
-def json_of(message: Message, field: str) -> Any:  # Any: JSON
+def json_of(message: Message, field: str) -> Value:
     """The decoded JSON of an optional payload; its bytes when it is of another type."""
     if not message.HasField(field):
         return None

@@ -291,6 +291,7 @@ def _assignment(message: pb.Assignment) -> Assignment:
         input=convert.payload_of(message.input) if message.HasField("input") else None,
         steps=tuple(map(_snapshot, message.steps)),
         parent_run_id=message.parent_run_id,
+        stop=_stop(message.cancellation) if message.HasField("cancellation") else None,
     )
 
 

@@ -9,7 +9,9 @@ import asyncio
 import os
 import threading
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import TypeVar
+
+from redflow_sdk._types import Value
 
 T = TypeVar("T")
 
@@ -37,11 +39,11 @@ class IoThread:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 
-    async def run(self, work: Coroutine[Any, Any, T]) -> T:  # Any: what a coroutine yields is asyncio's business
+    async def run(self, work: Coroutine[Value, Value, T]) -> T:
         """Runs a coroutine here and waits for it on the caller's loop."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
 
-    def run_blocking(self, work: Coroutine[Any, Any, T]) -> T:  # Any: as above
+    def run_blocking(self, work: Coroutine[Value, Value, T]) -> T:
         """Runs a coroutine here and blocks the calling thread until it is done."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 

@@ -39,30 +39,6 @@ class Claim:
     delivery_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimedRun:
-    """A leased run with what its handler needs. `steps` is None when they are too many for the answer."""
-
-    run_id: str
-    lease_token: str
-    lane: Lane
-    attempt: int
-    max_attempts: int
-    deliveries: int
-    input: Payload | None
-    steps: tuple[Step, ...] | None
-    run_time_left_ms: int | None = None
-    parent_run_id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """Answer to a claim: the runs, and which of the lanes were left empty."""
-
-    runs: tuple[ClaimedRun, ...]
-    emptied: tuple[Lane, ...]
-
-
 class StopReason(StrEnum):
     """Why a handler has to stop."""
 
@@ -81,6 +57,32 @@ class Stop:
     lease_token: str
     reason: StopReason
     message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedRun:
+    """A leased run with what its handler needs. `steps` is None when they are too many for the answer."""
+
+    run_id: str
+    lease_token: str
+    lane: Lane
+    attempt: int
+    max_attempts: int
+    deliveries: int
+    input: Payload | None
+    steps: tuple[Step, ...] | None
+    run_time_left_ms: int | None = None
+    parent_run_id: str = ""
+    stop: Stop | None = None
+    """An order to stop that came before the assignment: its handler is not to be started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """Answer to a claim: the runs, and which of the lanes were left empty."""
+
+    runs: tuple[ClaimedRun, ...]
+    emptied: tuple[Lane, ...]
 
 
 class Standing(StrEnum):

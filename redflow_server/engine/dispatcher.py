@@ -22,6 +22,7 @@ from redflow_server.domain.ids import new_secret
 from redflow_server.domain.leases import Claim, Claimed, ClaimedRun, Lane, Release, ReleaseReason
 from redflow_server.domain.timing import Timing
 from redflow_server.engine.session import WorkerSession
+from redflow_server.engine.stops import EarlyStops
 from redflow_server.store.keys import split_lane_name
 from redflow_server.store.store import Store
 from redflow_server.telemetry import Telemetry
@@ -44,9 +45,10 @@ class LaneMark:
 class Dispatcher:
     """Brings runs and sessions of one gateway together."""
 
-    def __init__(self, store: Store, timing: Timing, telemetry: Telemetry) -> None:
+    def __init__(self, store: Store, timing: Timing, early_stops: EarlyStops, telemetry: Telemetry) -> None:
         self._store = store
         self._timing = timing
+        self._early_stops = early_stops
         self._telemetry = telemetry
         self._marks: dict[Lane, LaneMark] = {}
         self._dirty: dict[Lane, LaneMark] = {}
@@ -194,7 +196,7 @@ class Dispatcher:
                 self._deliveries.add(task)
                 task.add_done_callback(self._deliveries.discard)
             else:
-                session.deliver(run, claimed_at)
+                session.deliver(replace(run, stop=self._early_stops.take(run.lease_token)), claimed_at)
 
     async def _deliver_with_steps(self, session: WorkerSession, run: ClaimedRun) -> None:
         """Reads steps that were too many for the claim: only the holder of the lease writes them meanwhile."""
@@ -204,4 +206,4 @@ class Dispatcher:
             # The assignment goes back when its receipt is overdue.
             self._telemetry.fault("reading steps", refusal)
             return
-        session.outbox.assign(replace(run, steps=steps))
+        session.outbox.assign(replace(run, steps=steps, stop=self._early_stops.take(run.lease_token)))

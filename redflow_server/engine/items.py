@@ -31,6 +31,7 @@ from redflow_server.store.store import Store
 from redflow_server.telemetry import Telemetry
 
 BLOCKED_S: Final = 10.0
+FAULT_DELAY_MS: Final = 5000
 
 STATUS_OF: Final = {
     Outcome.OK: ItemStatus.OK,
@@ -143,7 +144,10 @@ class Items:
             self._outbox.answer(ItemAnswer(item.request_id, ItemStatus.UNAVAILABLE, error.reason, str(error), 1000))
         else:
             fault_id = self._telemetry.fault("item", error)
-            self._outbox.answer(ItemAnswer(item.request_id, ItemStatus.INVALID, "INTERNAL", f"fault {fault_id}"))
+            # A fault of ours must not end a user's run: the worker asks again.
+            self._outbox.answer(
+                ItemAnswer(item.request_id, ItemStatus.UNAVAILABLE, "INTERNAL", f"fault {fault_id}", FAULT_DELAY_MS)
+            )
 
     def _answer_unavailable(self, request_id: int, message: str) -> None:
         delay_ms = Unavailable.retry_delay_ms

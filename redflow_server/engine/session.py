@@ -51,17 +51,17 @@ class WorkerSession:
 
     def __init__(
         self,
-        session_id: str,
-        gateway_id: str,
+        stamp: Stamp,
         opening: OpenSession,
+        *,
         store: Store,
         timing: Timing,
         telemetry: Telemetry,
         on_room: Callable[[WorkerSession], None],
     ) -> None:
-        self.session_id = session_id
+        self.session_id = stamp.session_id
         self.opening = opening
-        self.stamp = Stamp(session_id, opening.session_number, gateway_id)
+        self.stamp = stamp
         self.outbox = Outbox()
         self.slots = Slots(opening.slot_limit)
         self.lanes: tuple[Lane, ...] = ()

@@ -14,7 +14,7 @@ from redflow_server.domain.errors import (
     SessionSilent,
 )
 from redflow_server.domain.ids import new_name, run_id_of
-from redflow_server.domain.leases import Lane, LeaseStanding, Release, ReleaseReason, Standing, Stop
+from redflow_server.domain.leases import Lane, LeaseStanding, Release, ReleaseReason, Stamp, Standing, Stop
 from redflow_server.domain.names import check_name
 from redflow_server.domain.registry import RegistrationResult
 from redflow_server.domain.session import Draining, HeldLease, LeaseState, OpenSession, SessionEnd, SessionOpened
@@ -23,6 +23,7 @@ from redflow_server.domain.workers import Worker
 from redflow_server.engine.dispatcher import Dispatcher
 from redflow_server.engine.registry import Registry
 from redflow_server.engine.session import WorkerSession
+from redflow_server.engine.stops import EarlyStops
 from redflow_server.store.store import Store
 from redflow_server.telemetry import Telemetry
 
@@ -40,10 +41,12 @@ class Sessions:
     def __init__(
         self,
         gateway_id: str,
+        *,
         store: Store,
         timing: Timing,
         registry: Registry,
         dispatcher: Dispatcher,
+        early_stops: EarlyStops,
         telemetry: Telemetry,
     ) -> None:
         self._gateway_id = gateway_id
@@ -51,6 +54,7 @@ class Sessions:
         self._timing = timing
         self._registry = registry
         self._dispatcher = dispatcher
+        self._early_stops = early_stops
         self._telemetry = telemetry
         self._open: dict[str, WorkerSession] = {}
         self._draining: Draining | None = None
@@ -67,8 +71,14 @@ class Sessions:
         if self._draining is not None:
             raise GatewayDraining
         _check_opening(opening)
+        stamp = Stamp(new_name(), opening.session_number, self._gateway_id)
         session = WorkerSession(
-            new_name(), self._gateway_id, opening, self._store, self._timing, self._telemetry, self._dispatcher.wake
+            stamp,
+            opening,
+            store=self._store,
+            timing=self._timing,
+            telemetry=self._telemetry,
+            on_room=self._dispatcher.wake,
         )
         registrations = await self._registry.register_for(opening)
         session.lanes = _lanes(opening, registrations)
@@ -146,6 +156,7 @@ class Sessions:
         for session in self._open.values():
             if session.push_stop(stop):
                 return
+        self._early_stops.keep(stop)
 
     async def announce(self) -> None:
         """Keeps the sessions in the listings of workers."""

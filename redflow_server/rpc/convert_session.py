@@ -275,6 +275,8 @@ class SessionWriter:
             input=convert.payload(run.input),
             parent_run_id=run.parent_run_id,
         )
+        if run.stop is not None:
+            assignment.cancellation.CopyFrom(self._stop(run.stop))
         if run.steps:
             assignment.steps.extend(map(snapshot, run.steps))
         if run.run_time_left_ms is not None:

@@ -104,13 +104,13 @@ class Answering(grpc.aio.ServerInterceptor):
         return call
 
 
-def _unserved(name: str) -> Callable[[Any, Context], Awaitable[None]]:
+def _unserved(name: str) -> Callable[[object, Context], Awaitable[None]]:
     async def call(request: object, context: Context) -> None:
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"this version of the gateway does not serve {name}")
 
     return call
 
 
-def _with(handler: Handler, method: Callable[..., Awaitable[Any]]) -> Handler:
+def _with(handler: Handler, method: Callable[..., Awaitable[object]]) -> Handler:
     make = grpc.unary_unary_rpc_method_handler if handler.unary_unary else grpc.unary_stream_rpc_method_handler
     return make(method, handler.request_deserializer, handler.response_serializer)

@@ -45,6 +45,7 @@ class RpcServer:
 
     def __init__(
         self,
+        *,
         worker: WorkerService,
         runs: RunService,
         workflows: WorkflowService,

@@ -1,0 +1,290 @@
+"""Opening a session: who may, what the gateway answers, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from redflow_sdk.proto.api.v1 import system_service_pb2
+from redflow_sdk.proto.worker.v1 import worker_pb2 as pb
+from redflow_server.domain.timing import Timing
+from redflow_server.gateway import Gateway
+from redflow_server.store.keys import Keys
+from tests.conftest import StartGateway
+from tests.redis_command import RedisCommand
+from tests.rpc.calls import Calls
+from tests.rpc.conftest import CallsTo, Dial, OpenWorker
+from tests.rpc.items import a_step, held
+from tests.rpc.scripted_worker import ScriptedWorker, a_definition, an_open
+
+
+async def refusal_of(worker: ScriptedWorker, opening: pb.OpenSession) -> pb.SessionError:
+    """How the gateway refuses to open a session; the stream ends with it."""
+    await worker.say(open=opening)
+    error = await worker.end()
+    assert worker.opened is None, "it was opened"
+    assert error is not None, f"the stream ended without a word: {worker.code}"
+    return error
+
+
+# ---- what the gateway answers ----
+
+
+@pytest.mark.parametrize(
+    ("lease_ms", "beat_ms", "ack_ms", "margin_ms", "silence_ms"),
+    [(900, 300, 450, 180, 1000), (30_000, 10_000, 5000, 5000, 25_000)],
+)
+async def test_every_time_of_a_session_follows_from_the_lease(
+    start_gateway: StartGateway, dial: Dial, lease_ms: int, beat_ms: int, ack_ms: int, margin_ms: int, silence_ms: int
+) -> None:
+    gateway = await start_gateway(timing=Timing(lease_ms=lease_ms, cancel_grace_ms=1234))
+
+    timing = (await dial(gateway).open(an_open("w"))).timing
+
+    named = {field.name: value.ToMilliseconds() for field, value in timing.ListFields()}
+    assert named == {
+        "lease": lease_ms,
+        "heartbeat_interval": beat_ms,
+        "ack_timeout": ack_ms,
+        "fence_margin": margin_ms,
+        "silence_timeout": silence_ms,
+        "cancel_grace": 1234,
+    }
+
+
+async def test_the_answer_names_session_and_gateway_and_says_what_they_accept_and_how_durable_they_are(
+    gateway: Gateway, calls: Calls, dial: Dial, redis: RedisCommand
+) -> None:
+    first, second = await dial().open(an_open("w")), await dial().open(an_open("w"))
+
+    assert first.session_id != second.session_id
+    assert first.gateway_id == gateway.gateway_id
+    assert first.revision == 1
+    limits = gateway.config.limits
+    assert first.limits.max_payload_bytes == limits.max_payload_bytes == 1024 * 1024
+    assert first.limits.max_message_bytes == limits.max_message_bytes == 4 * 1024 * 1024
+    assert first.limits.max_items_per_message == 256
+    assert (first.limits.max_name_bytes, first.limits.max_metadata_bytes) == (256, 8 * 1024)
+    assert (first.limits.max_steps, first.limits.max_waits) == (10_000, 100)
+    _, save = await redis("CONFIG", "GET", "save")
+    _, aof = await redis("CONFIG", "GET", "appendonly")
+    wanted = pb.PERSISTENCE_MEMORY if (save, aof) == ("", "no") else pb.PERSISTENCE_SNAPSHOT
+    assert (first.durability.persistence, first.durability.replicas) == (wanted, 0)
+    info = await calls.system.GetServerInfo(system_service_pb2.GetServerInfoRequest())
+    assert (info.limits, info.durability) == (first.limits, first.durability)
+
+
+# ---- the first message ----
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        pb.SessionRequest(),
+        pb.SessionRequest(heartbeat=pb.Heartbeat(sequence=1)),
+        pb.SessionRequest(capacity=pb.Capacity(slot_limit=1)),
+        pb.SessionRequest(step_reports=[a_step("run_x.0123456789abcde")]),
+        pb.SessionRequest(drain=pb.DrainRequest()),
+        pb.SessionRequest(close=pb.CloseSession()),
+    ],
+    ids=["nothing", "heartbeat", "capacity", "step_report", "drain", "close"],
+)
+async def test_a_session_begins_with_open(gateway: Gateway, dial: Dial, first: pb.SessionRequest) -> None:
+    worker = dial()
+
+    await worker.say(**{field.name: value for field, value in first.ListFields()})
+
+    error = await worker.end()
+    assert error is not None
+    assert (error.reason, error.permanent) == ("PROTOCOL_VIOLATION", False)
+    assert "open" in error.message
+
+
+async def test_a_stream_that_says_nothing_is_ended_after_five_seconds_and_one_that_beats_stays_open(
+    gateway: Gateway, dial: Dial, open_worker: OpenWorker
+) -> None:
+    mute, idle = dial(), await open_worker("w")
+    began = asyncio.get_running_loop().time()
+
+    error = await mute.end(within=7)
+
+    assert 4.5 <= asyncio.get_running_loop().time() - began <= 6.5
+    assert error is not None
+    assert error.reason == "PROTOCOL_VIOLATION"
+    assert "5 s" in error.message
+    await idle.quiet()
+    assert not idle.ended
+
+
+async def test_a_stream_that_ends_before_its_first_message_ends_quietly(gateway: Gateway, dial: Dial) -> None:
+    worker = dial()
+
+    await worker.finish_writing()
+
+    assert await worker.end() is None
+    assert gateway.telemetry.counters["faults"] == 0
+
+
+async def test_a_second_open_ends_the_session_and_leaves_its_leases_as_they_are(
+    calls: Calls, dial: Dial, open_worker: OpenWorker
+) -> None:
+    worker = await open_worker("w")
+    run_id = await calls.start("w")
+    await worker.take()
+    await worker.quiet()
+
+    await worker.say(open=an_open("w"))
+
+    error = await worker.end()
+    assert error is not None
+    assert (error.reason, error.permanent) == ("PROTOCOL_VIOLATION", False)
+    assert (await calls.run(run_id)).losses == 0
+    assert await calls.status(run_id) == "running"
+
+
+async def test_what_follows_open_in_the_first_message_is_dealt_with(calls: Calls, dial: Dial) -> None:
+    worker = dial()
+
+    await worker.say(open=an_open("w", slot_limit=1), capacity=pb.Capacity(slot_limit=2))
+
+    await calls.start_many(3)
+    await worker.assignment()
+    await worker.assignment()
+    await worker.quiet()
+    assert len(worker.assignments) == 2
+
+
+# ---- revisions, and what a later revision may add ----
+
+
+@pytest.mark.parametrize(("lowest", "highest"), [(0, 0), (2, 9), (3, 1), (-5, -1)])
+async def test_a_revision_that_the_gateway_does_not_speak_is_refused_for_good(
+    gateway: Gateway, dial: Dial, lowest: int, highest: int
+) -> None:
+    error = await refusal_of(dial(), an_open("w", min_revision=lowest, max_revision=highest))
+
+    assert (error.reason, error.permanent) == ("REVISION_UNSUPPORTED", True)
+    assert str(lowest) in error.message
+    assert str(highest) in error.message
+
+
+@pytest.mark.parametrize(("lowest", "highest"), [(1, 1), (0, 1), (1, 2), (0, 1000)])
+async def test_the_highest_common_revision_is_spoken(gateway: Gateway, dial: Dial, lowest: int, highest: int) -> None:
+    opened = await dial().open(an_open("w", min_revision=lowest, max_revision=highest))
+
+    assert opened.revision == 1
+
+
+def with_unknown_field(message: bytes) -> bytes:
+    """The message with a field that only a later revision knows: number 900, the bytes `new`."""
+    return message + b"\xa2\x38\x03new"
+
+
+async def test_fields_and_enum_values_of_a_later_revision_are_ignored(
+    calls: Calls, dial: Dial, open_worker: OpenWorker
+) -> None:
+    opening = pb.OpenSession.FromString(with_unknown_field(an_open("w").SerializeToString()))
+    opening.capabilities.extend([pb.CAPABILITY_PARKING, 77])  # type: ignore[list-item]  # a value we do not know
+    worker = dial()
+    await worker.open(opening)
+    run_id = await calls.start("w")
+    assignment = await worker.assignment()
+
+    ack = pb.AssignmentAck(lease_token=assignment.lease_token)
+    await worker.say(assignment_acks=[pb.AssignmentAck.FromString(with_unknown_field(ack.SerializeToString()))])
+    step = pb.StepReport.FromString(with_unknown_field(a_step(assignment, step_kind=77).SerializeToString()))
+
+    assert (await worker.do(step)).status == pb.ITEM_STATUS_OK
+    assert [step.step_name for step in await calls.steps(run_id)] == ["a"]
+
+
+async def test_a_lease_state_of_a_later_revision_is_read_as_unspecified_and_the_lease_is_renewed(
+    calls: Calls, dial: Dial, open_worker: OpenWorker
+) -> None:
+    worker = await open_worker("w")
+    await calls.start("w")
+    assignment = await worker.take()
+
+    reply = await worker.beat_with(held(assignment.lease_token, state=77))  # type: ignore[arg-type]  # as above
+
+    assert list(reply.lost_lease_tokens) == []
+    assert not worker.ended
+
+
+# ---- one worker, several sessions ----
+
+
+async def test_an_opening_supersedes_the_earlier_session_of_the_same_instance_and_of_no_other(
+    calls: Calls, open_worker: OpenWorker
+) -> None:
+    earlier = await open_worker("w", instance_id="instance-1", session_number=1)
+    other = await open_worker("other", instance_id="instance-2", session_number=1)
+    run_id = await calls.start("w")
+    token = (await earlier.take()).lease_token
+    await earlier.quiet()
+
+    later = await open_worker("w", instance_id="instance-1", session_number=2, held_leases=held(token))
+
+    error = await earlier.end()
+    assert error is not None
+    assert error.reason == "SESSION_SUPERSEDED"
+    assert later.opened is not None
+    assert [verdict.verdict for verdict in later.opened.lease_verdicts] == [pb.LEASE_VERDICT_KIND_HELD]
+    await other.quiet()
+    assert not other.ended
+    names = [worker.session_id for worker in await calls.worker_list()]
+    assert earlier.opened is not None
+    assert earlier.opened.session_id not in names
+    assert later.opened.session_id in names
+    assert await calls.status(run_id) == "running"
+    assert (await later.do(a_step(token))).status == pb.ITEM_STATUS_OK
+
+
+async def test_a_superseded_session_is_told_not_to_come_back(calls: Calls, open_worker: OpenWorker) -> None:
+    earlier = await open_worker("w", instance_id="instance-1", session_number=1)
+
+    await open_worker("w", instance_id="instance-1", session_number=2)
+
+    error = await earlier.end()
+    assert error is not None
+    assert (error.reason, error.permanent) == ("SESSION_SUPERSEDED", True)
+
+
+async def test_a_late_older_open_takes_no_lease_from_the_newer_session(
+    calls: Calls, open_worker: OpenWorker, keys: Keys, redis: RedisCommand
+) -> None:
+    newer = await open_worker("w", instance_id="instance-1", session_number=7)
+    run_id = await calls.start("w")
+    token = (await newer.take()).lease_token
+    await newer.quiet()
+    stamp = await redis("HGET", keys.run(run_id), "leaseOwner")
+
+    older = await open_worker("w", instance_id="instance-1", session_number=3, held_leases=held(token), slot_limit=0)
+
+    assert older.opened is not None
+    assert [verdict.verdict for verdict in older.opened.lease_verdicts] == [pb.LEASE_VERDICT_KIND_LOST]
+    assert await redis("HGET", keys.run(run_id), "leaseOwner") == stamp
+    assert not newer.ended
+    await older.beat(token)
+    assert await redis("HGET", keys.run(run_id), "leaseOwner") == stamp
+    assert list((await newer.beat(token)).lost_lease_tokens) == []
+    assert (await newer.do(a_step(token))).status == pb.ITEM_STATUS_OK
+
+
+# ---- a gateway that leaves ----
+
+
+async def test_a_draining_gateway_opens_no_session_but_says_that_another_one_may(
+    gateway: Gateway, dial: Dial, open_worker: OpenWorker
+) -> None:
+    staying = await open_worker("w")
+    draining = asyncio.create_task(gateway.drain())
+    await staying.until(lambda: staying.draining, saying="it was not told")
+
+    error = await refusal_of(dial(), an_open("w"))
+
+    assert (error.reason, error.permanent) == ("GATEWAY_DRAINING", False)
+    assert error.retry_delay.ToMilliseconds() > 0
+    await staying.say(close=pb.CloseSession())
+    await draining

@@ -1,0 +1,109 @@
+"""What scripts are made of: payloads, steps on record, answers, orders. Plain messages of the protocol."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from google.protobuf.duration_pb2 import Duration
+
+from redflow_sdk.proto.v1 import failure_pb2, payload_pb2, run_pb2
+from redflow_sdk.proto.worker.v1 import worker_pb2 as pb
+from tests.sdk.wire_log import Item
+
+Json = Any  # Any: a JSON document
+
+
+def milliseconds(count: float) -> Duration:
+    micros = round(count * 1000)
+    return Duration(seconds=micros // 1_000_000, nanos=micros % 1_000_000 * 1000)
+
+
+def payload(value: Json) -> payload_pb2.Payload:
+    return payload_pb2.Payload(data=json.dumps(value).encode(), content_type="application/json")
+
+
+def value_of(message: payload_pb2.Payload) -> Json:
+    return json.loads(message.data)
+
+
+def kind_of(failure: failure_pb2.Failure) -> str:
+    return failure_pb2.FailureKind.Name(failure.failure_kind).removeprefix("FAILURE_KIND_").lower()
+
+
+def forbids_retry(failure: failure_pb2.Failure) -> bool:
+    """Whether a gateway that follows the protocol makes no further attempt after this failure."""
+    never = {"canceled", "validation", "unknown_workflow", "serialization", "non_retriable", "non_deterministic"}
+    return failure.retry_hint == failure_pb2.RETRY_HINT_NO_RETRY or kind_of(failure) in never
+
+
+# ---- steps on record ----
+
+
+def succeeded(name: str, value: Json, *, seq: int = 1, attempt: int = 1) -> pb.StepSnapshot:
+    return pb.StepSnapshot(
+        step_name=name,
+        step_seq=seq,
+        step_kind=run_pb2.STEP_KIND_FUNCTION,
+        status=run_pb2.STEP_STATUS_SUCCEEDED,
+        attempt=attempt,
+        output=payload(value),
+    )
+
+
+def by_reference(name: str, size_bytes: int, *, seq: int = 1) -> pb.StepSnapshot:
+    return pb.StepSnapshot(
+        step_name=name,
+        step_seq=seq,
+        step_kind=run_pb2.STEP_KIND_FUNCTION,
+        status=run_pb2.STEP_STATUS_SUCCEEDED,
+        attempt=1,
+        output_ref=pb.OutputRef(size_bytes=size_bytes),
+    )
+
+
+def failed(name: str, kind: str, message: str, *, attempt: int = 1, is_final: bool = True) -> pb.StepSnapshot:
+    """A failed step; `kind` is the type of the exception."""
+    return pb.StepSnapshot(
+        step_name=name,
+        step_seq=1,
+        step_kind=run_pb2.STEP_KIND_FUNCTION,
+        status=run_pb2.STEP_STATUS_FAILED,
+        attempt=attempt,
+        failure=failure_pb2.Failure(type=kind, message=message, failure_kind=failure_pb2.FAILURE_KIND_ERROR),
+        final=is_final,
+    )
+
+
+# ---- answers and orders ----
+
+
+def answer(item: Item, status: pb.ItemStatus, **fields: Any) -> pb.ItemResult:  # Any: fields of the message
+    return pb.ItemResult(request_id=item.request_id, status=status, **fields)
+
+
+def ok(item: Item) -> pb.ItemResult:
+    return answer(item, pb.ITEM_STATUS_OK)
+
+
+def withheld(item: Item) -> None:
+    """No answer."""
+
+
+def cancellation(
+    token: str, reason: pb.CancellationReason = pb.CANCELLATION_REASON_USER, message: str = "no longer wanted"
+) -> pb.Cancellation:
+    return pb.Cancellation(lease_token=token, reason=reason, message=message)
+
+
+def verdict(
+    token: str, kind: pb.LeaseVerdictKind, order: pb.Cancellation | None = None
+) -> pb.LeaseVerdict:
+    return pb.LeaseVerdict(lease_token=token, verdict=kind, cancellation=order)
+
+
+def session_error(reason: str, *, permanent: bool, retry_delay_ms: float = 0) -> pb.SessionResponse:
+    error = pb.SessionError(
+        reason=reason, message=f"this is {reason}", permanent=permanent, retry_delay=milliseconds(retry_delay_ms)
+    )
+    return pb.SessionResponse(error=error)
