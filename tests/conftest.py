@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import socket
 import subprocess
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -32,6 +34,7 @@ from redflow_server.store.wire import Dial
 from tests.redis_command import RedisCommand
 
 DOCKER_IMAGE = "redis:7-alpine"
+DOCKER_START_S = 30
 
 
 @dataclass(frozen=True)
@@ -63,16 +66,32 @@ def pytest_report_header() -> str:
     return f"redis: {_kind_of_server()}"
 
 
+def _wait_until_it_answers(host: str, port: int) -> None:
+    deadline = time.monotonic() + DOCKER_START_S
+    while True:
+        try:
+            with socket.create_connection((host, port), timeout=1) as connection:
+                connection.sendall(b"PING\r\n")
+                if connection.recv(64).startswith(b"+PONG"):
+                    return
+        except OSError:
+            pass
+        if time.monotonic() > deadline:
+            pytest.exit(f"the container of {DOCKER_IMAGE} does not answer within {DOCKER_START_S} s", returncode=1)
+        time.sleep(0.05)
+
+
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[Server]:
     """The server of this process' tests."""
     if url := os.environ.get("REDFLOW_TEST_REDIS_URL"):
         yield Server(url, "by url")
     elif _docker_answers():
-        from testcontainers.redis import RedisContainer
+        from testcontainers.core.container import DockerContainer
 
-        with RedisContainer(DOCKER_IMAGE) as container:
-            host, port = container.get_container_host_ip(), container.get_exposed_port(6379)
+        with DockerContainer(DOCKER_IMAGE).with_exposed_ports(6379) as container:
+            host, port = container.get_container_host_ip(), int(container.get_exposed_port(6379))
+            _wait_until_it_answers(host, port)
             yield Server(f"redis://{host}:{port}/0", "testcontainers")
     else:
         with EmbeddedStore() as embedded:

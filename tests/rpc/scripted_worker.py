@@ -66,6 +66,7 @@ class ScriptedWorker:
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._call = stubs.WorkerServiceStub(channel).Session()
         self._heard = asyncio.Condition()
+        self._writing = asyncio.Lock()
         self._beats: asyncio.Task[None] | None = None
         self._sequence = 0
         self._taken = 0
@@ -94,7 +95,8 @@ class ScriptedWorker:
     async def say(self, **fields: Fields) -> None:
         """Sends one message with these fields. What a stream that has ended does not take is lost."""
         try:
-            await self._call.write(pb.SessionRequest(**fields))
+            async with self._writing:
+                await self._call.write(pb.SessionRequest(**fields))
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
             await self.until(lambda: self.ended, saying="the write failed, but the stream has not ended")
 
@@ -196,14 +198,17 @@ class ScriptedWorker:
             await self.beat_with([pb.HeldLease(lease_token=token, state=state) for token, state in self.held.items()])
 
     async def until(self, what: Callable[[], Any], *, within: float = WITHIN_S, saying: str = "") -> Any:
-        """The first truthy value of `what()`, looked at whenever something has come; fails at the deadline."""
+        """The first truthy value of `what()`, looked at whenever something has come; fails at the deadline, or at the
+        end of the stream.
+        """
         try:
             async with asyncio.timeout(within), self._heard:
                 while not (value := what()):
+                    assert not self.ended, f"{saying}; the stream has ended: {self.code} {self.error}"
                     await self._heard.wait()
                 return value
         except TimeoutError:
-            raise AssertionError(f"not within {within} s: {saying}; ended={self.ended} error={self.error}") from None
+            raise AssertionError(f"not within {within} s: {saying}") from None
 
     async def end(self, within: float = WITHIN_S) -> pb.SessionError | None:
         """Waits until the gateway has ended the stream; why, if it said so."""

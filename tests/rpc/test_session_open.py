@@ -10,13 +10,12 @@ from redflow_sdk.proto.api.v1 import system_service_pb2
 from redflow_sdk.proto.worker.v1 import worker_pb2 as pb
 from redflow_server.domain.timing import Timing
 from redflow_server.gateway import Gateway
-from redflow_server.store.keys import Keys
 from tests.conftest import StartGateway
 from tests.redis_command import RedisCommand
 from tests.rpc.calls import Calls
-from tests.rpc.conftest import CallsTo, Dial, OpenWorker
+from tests.rpc.conftest import Dial, OpenWorker
 from tests.rpc.items import a_step, held
-from tests.rpc.scripted_worker import ScriptedWorker, a_definition, an_open
+from tests.rpc.scripted_worker import ScriptedWorker, an_open
 
 
 async def refusal_of(worker: ScriptedWorker, opening: pb.OpenSession) -> pb.SessionError:
@@ -210,66 +209,6 @@ async def test_a_lease_state_of_a_later_revision_is_read_as_unspecified_and_the_
 
     assert list(reply.lost_lease_tokens) == []
     assert not worker.ended
-
-
-# ---- one worker, several sessions ----
-
-
-async def test_an_opening_supersedes_the_earlier_session_of_the_same_instance_and_of_no_other(
-    calls: Calls, open_worker: OpenWorker
-) -> None:
-    earlier = await open_worker("w", instance_id="instance-1", session_number=1)
-    other = await open_worker("other", instance_id="instance-2", session_number=1)
-    run_id = await calls.start("w")
-    token = (await earlier.take()).lease_token
-    await earlier.quiet()
-
-    later = await open_worker("w", instance_id="instance-1", session_number=2, held_leases=held(token))
-
-    error = await earlier.end()
-    assert error is not None
-    assert error.reason == "SESSION_SUPERSEDED"
-    assert later.opened is not None
-    assert [verdict.verdict for verdict in later.opened.lease_verdicts] == [pb.LEASE_VERDICT_KIND_HELD]
-    await other.quiet()
-    assert not other.ended
-    names = [worker.session_id for worker in await calls.worker_list()]
-    assert earlier.opened is not None
-    assert earlier.opened.session_id not in names
-    assert later.opened.session_id in names
-    assert await calls.status(run_id) == "running"
-    assert (await later.do(a_step(token))).status == pb.ITEM_STATUS_OK
-
-
-async def test_a_superseded_session_is_told_not_to_come_back(calls: Calls, open_worker: OpenWorker) -> None:
-    earlier = await open_worker("w", instance_id="instance-1", session_number=1)
-
-    await open_worker("w", instance_id="instance-1", session_number=2)
-
-    error = await earlier.end()
-    assert error is not None
-    assert (error.reason, error.permanent) == ("SESSION_SUPERSEDED", True)
-
-
-async def test_a_late_older_open_takes_no_lease_from_the_newer_session(
-    calls: Calls, open_worker: OpenWorker, keys: Keys, redis: RedisCommand
-) -> None:
-    newer = await open_worker("w", instance_id="instance-1", session_number=7)
-    run_id = await calls.start("w")
-    token = (await newer.take()).lease_token
-    await newer.quiet()
-    stamp = await redis("HGET", keys.run(run_id), "leaseOwner")
-
-    older = await open_worker("w", instance_id="instance-1", session_number=3, held_leases=held(token), slot_limit=0)
-
-    assert older.opened is not None
-    assert [verdict.verdict for verdict in older.opened.lease_verdicts] == [pb.LEASE_VERDICT_KIND_LOST]
-    assert await redis("HGET", keys.run(run_id), "leaseOwner") == stamp
-    assert not newer.ended
-    await older.beat(token)
-    assert await redis("HGET", keys.run(run_id), "leaseOwner") == stamp
-    assert list((await newer.beat(token)).lost_lease_tokens) == []
-    assert (await newer.do(a_step(token))).status == pb.ITEM_STATUS_OK
 
 
 # ---- a gateway that leaves ----

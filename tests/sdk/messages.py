@@ -96,9 +96,7 @@ def cancellation(
     return pb.Cancellation(lease_token=token, reason=reason, message=message)
 
 
-def verdict(
-    token: str, kind: pb.LeaseVerdictKind, order: pb.Cancellation | None = None
-) -> pb.LeaseVerdict:
+def verdict(token: str, kind: pb.LeaseVerdictKind, order: pb.Cancellation | None = None) -> pb.LeaseVerdict:
     return pb.LeaseVerdict(lease_token=token, verdict=kind, cancellation=order)
 
 

@@ -175,9 +175,7 @@ class ScriptedGateway(worker_pb2_grpc.WorkerServiceServicer):
 
     # ---- to the worker ----
 
-    def opened(
-        self, opening: pb.OpenSession, verdicts: Sequence[pb.LeaseVerdict] | None = None
-    ) -> pb.SessionOpened:
+    def opened(self, opening: pb.OpenSession, verdicts: Sequence[pb.LeaseVerdict] | None = None) -> pb.SessionOpened:
         """The answer to an opening: every lease is held, unless verdicts are given."""
         if verdicts is None:
             verdicts = [verdict(lease.lease_token, pb.LEASE_VERDICT_KIND_HELD) for lease in opening.held_leases]

@@ -37,9 +37,7 @@ class WireLog:
         self.requests.append(Heard(time.monotonic(), session, request))
 
     def _of(self, pick: Callable[[pb.SessionRequest], Sequence[M]]) -> list[Heard[M]]:
-        return [
-            Heard(heard.at, heard.session, found) for heard in list(self.requests) for found in pick(heard.message)
-        ]
+        return [Heard(heard.at, heard.session, found) for heard in list(self.requests) for found in pick(heard.message)]
 
     # ---- by kind ----
 
