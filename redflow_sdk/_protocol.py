@@ -131,6 +131,8 @@ class WorkerProtocol:
 
     def _retired(self, session: Session, life: asyncio.Task[None]) -> None:
         self._retiring.pop(session, None)
+        if self._session is session:
+            self._session = None
         if not life.cancelled() and isinstance(life.exception(), BrokenStream):
             log.debug("the old session ended: %s", life.exception())
 

@@ -18,6 +18,9 @@ from redflow_server.domain.registry import (
 from redflow_server.domain.session import OpenSession
 from redflow_server.store.store import Store
 
+ASSERTIONS: Final = 200
+"""Definitions that one script looks at."""
+
 MESSAGES: Final = {
     RegistrationStatus.SUPERSEDED: "a later build of the same owner is in force; this worker still serves the workflow",
     RegistrationStatus.FOREIGN_OWNER: "another owner holds the name; this worker still serves the workflow",
@@ -64,19 +67,20 @@ class Registry:
 
     async def assert_for(self, openings: list[OpenSession]) -> None:
         """Keeps in force what live workers have registered; registers again what is missing."""
-        asserted = [
-            (opening, Assertion(opening.owner, opening.build_id, definition.name, definition.digest))
+        asserted = {
+            Assertion(opening.owner, opening.build_id, definition.name, definition.digest): opening
             for opening in openings
             for definition in opening.workflows
-        ]
-        if not asserted:
-            return
-        needed = await self._store.assert_registry([assertion for _, assertion in asserted])
-        again = {
-            opening.instance_id: opening for (opening, _), is_needed in zip(asserted, needed, strict=True) if is_needed
         }
-        for opening in again.values():
-            await self.register_for(opening)
+        assertions = list(asserted)
+        needed: set[str] = set()
+        for at in range(0, len(assertions), ASSERTIONS):
+            part = assertions[at : at + ASSERTIONS]
+            answers = await self._store.assert_registry(part)
+            needed |= {asserted[one].instance_id for one, is_needed in zip(part, answers, strict=True) if is_needed}
+        for opening in openings:
+            if opening.instance_id in needed:
+                await self.register_for(opening)
 
     async def get(self, name: str) -> Workflow:
         """One workflow. Raises WorkflowNotFound."""

@@ -36,12 +36,14 @@ from redflow_server.domain.session import (
 from redflow_server.domain.timing import Timing
 from redflow_server.engine.items import Items
 from redflow_server.engine.outbox import Outbox
+from redflow_server.engine.renewal import Renewal
 from redflow_server.engine.slots import Slots
 from redflow_server.store.store import Store
 from redflow_server.telemetry import Telemetry
 
 REJECT_DELAY_MS: Final = 1000
 LEFT_OUT_S: Final = 10.0
+LEFT_OUT_MAX_S: Final = 600.0
 MAX_QUEUED: Final = 20_000
 """A worker that lets this many answers pile up does not read its stream."""
 
@@ -74,6 +76,8 @@ class WorkerSession:
         self._left_out: dict[Lane, tuple[float, float]] = {}
         self._store = store
         self._timing = timing
+        self._renewal = Renewal(store, timing)
+        self._renewing: set[asyncio.Task[tuple[LeaseStanding, ...]]] = set()
         self._telemetry = telemetry
         self._on_room = on_room
         self._items = Items(store, self.slots, self.outbox, telemetry, partial(on_room, self))
@@ -161,8 +165,10 @@ class WorkerSession:
             else:
                 listed.append((run_id, lease.lease_token))
         self._count_missed({token for _, token in listed})
-        future = self._store.renew(self.stamp, listed, self._timing.lease_ms, self._timing.cancel_grace_ms)
-        future.add_done_callback(partial(self._beat_answered, heartbeat.sequence, listed))
+        renewing = asyncio.create_task(self._renewal.renew(self.stamp, listed))
+        self._renewing.add(renewing)
+        renewing.add_done_callback(self._renewing.discard)
+        renewing.add_done_callback(partial(self._beat_answered, heartbeat.sequence, listed))
         self._on_room(self)
 
     def _count_missed(self, listed: set[str]) -> None:
@@ -201,19 +207,10 @@ class WorkerSession:
         self.outbox.reply(HeartbeatReply(sequence, tuple(stops), tuple(lost)))
         self._on_room(self)
 
-    def store_receipts(self) -> asyncio.Future[tuple[LeaseStanding, ...]] | None:
+    async def store_receipts(self) -> None:
         """Writes the receipts that came since the last time, which turns short delivery leases into full ones."""
         leases = self.slots.unstored_receipts()
-        if not leases:
-            return None
-        future = self._store.renew(self.stamp, leases, self._timing.lease_ms, self._timing.cancel_grace_ms)
-        future.add_done_callback(self._receipts_stored)
-        return future
-
-    def _receipts_stored(self, future: asyncio.Future[tuple[LeaseStanding, ...]]) -> None:
-        if future.cancelled() or future.exception() is not None:
-            return  # tried again with the next ones
-        for standing in future.result():
+        for standing in await self._renewal.renew(self.stamp, leases):
             held = self.slots.held.get(standing.lease_token)
             if held is None:
                 continue
@@ -241,7 +238,8 @@ class WorkerSession:
         self._is_resting = True
         if held.lane is not None:
             _, pause_s = self._left_out.get(held.lane, (0.0, LEFT_OUT_S / 2))
-            self._left_out[held.lane] = (time.monotonic() + 2 * pause_s, 2 * pause_s)
+            pause_s = min(2 * pause_s, LEFT_OUT_MAX_S)
+            self._left_out[held.lane] = (time.monotonic() + pause_s, pause_s)
         self._release_own(held.run_id, receipt.lease_token, ReleaseReason.NOT_STARTED, REJECT_DELAY_MS)
 
     def _release_own(self, run_id: str, token: str, reason: ReleaseReason, delay_ms: int = 0) -> None:

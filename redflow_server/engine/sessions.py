@@ -22,6 +22,7 @@ from redflow_server.domain.timing import Timing
 from redflow_server.domain.workers import Worker
 from redflow_server.engine.dispatcher import Dispatcher
 from redflow_server.engine.registry import Registry
+from redflow_server.engine.renewal import Renewal
 from redflow_server.engine.session import WorkerSession
 from redflow_server.engine.stops import EarlyStops
 from redflow_server.store.store import Store
@@ -90,7 +91,7 @@ class Sessions:
         session.outbox.open(SessionOpened(session.session_id, REVISION, registrations, standings))
         self._dispatcher.join(session)
         self._telemetry.count("sessions.opened")
-        await self.announce()
+        await self._store.announce_sessions([_describe(session)], ANNOUNCE_KEEP_MS)
         return session
 
     async def _take_over(self, session: WorkerSession, held: tuple[HeldLease, ...]) -> tuple[LeaseStanding, ...]:
@@ -102,7 +103,7 @@ class Sessions:
             leases.append((run_id, lease.lease_token))
         if not leases:
             return ()
-        standings = await self._store.renew(session.stamp, leases, self._timing.lease_ms, self._timing.cancel_grace_ms)
+        standings = await Renewal(self._store, self._timing).renew(session.stamp, leases)
         for (run_id, token), lease, standing in zip(leases, held, standings, strict=True):
             if standing.standing is not Standing.HELD:
                 continue
@@ -170,16 +171,15 @@ class Sessions:
     async def tick(self) -> None:
         """Writes receipts, takes back what was not received, ends sessions that are silent."""
         silent_since = time.monotonic() - self._timing.silence_ms / 1000
-        receipts: list[asyncio.Future[tuple[LeaseStanding, ...]]] = []
+        live = []
         for session in list(self._open.values()):
             if session.last_heard < silent_since:
                 session.outbox.end(SessionEnd(SessionSilent.reason, str(SessionSilent())))
                 self.close(session)
                 continue
             session.take_back_undelivered()
-            if (stored := session.store_receipts()) is not None:
-                receipts.append(stored)
-        await asyncio.gather(*receipts)
+            live.append(session)
+        await asyncio.gather(*(session.store_receipts() for session in live))
 
 
 def _check_opening(opening: OpenSession) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
@@ -33,7 +34,7 @@ def start_scripted() -> Iterator[StartScripted]:
 
 @pytest.fixture
 def scripted(start_scripted: StartScripted) -> ScriptedGateway:
-    """A scripted gateway with a lease of 600 ms."""
+    """A scripted gateway with a lease of 2.4 s and beats of 200 ms."""
     return start_scripted()
 
 
@@ -55,3 +56,11 @@ async def connect(start_scripted: StartScripted) -> AsyncIterator[StartWorker]:
             if session.is_muted:
                 session.cut()
     await asyncio.gather(*(worker.stop() for _, worker in workers))
+
+
+@pytest.fixture
+def released() -> Iterator[threading.Event]:
+    """What threads of the test wait for; set when it is over, so that none outlives it."""
+    event = threading.Event()
+    yield event
+    event.set()

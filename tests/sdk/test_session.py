@@ -177,10 +177,8 @@ async def test_the_receipt_does_not_wait_for_a_handler_that_blocks_its_loop(
 
 
 async def test_a_run_beyond_the_slots_is_refused_at_once_although_all_of_them_are_busy(
-    scripted: ScriptedGateway, connect: StartWorker
+    scripted: ScriptedGateway, connect: StartWorker, released: threading.Event
 ) -> None:
-    released = threading.Event()
-
     @workflow(name="holds-a-thread")
     def holds_a_thread(ctx: BlockingContext) -> None:
         released.wait(10)
@@ -288,10 +286,12 @@ async def test_the_handler_of_a_run_that_is_delivered_as_canceled_is_not_started
         executions[ctx.run.id] += 1
 
     await connect(scripted, counted)
-    token = scripted.assign("counted", token="canceled.before", cancellation=cancellation("canceled.before"))
-    result = await scripted.log.result(token)
-    assert executions == {}
-    assert result.canceled.reason == pb.CANCELED_REASON_REQUESTED
+    tokens = [f"canceled-{n}.before" for n in range(20)]
+    for token in tokens:
+        scripted.assign("counted", token=token, cancellation=cancellation(token))
+        result = await scripted.log.result(token)
+        assert executions == {}
+        assert result.canceled.reason == pb.CANCELED_REASON_REQUESTED
 
 
 async def test_messages_about_leases_and_items_that_nobody_has_are_ignored(

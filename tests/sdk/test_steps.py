@@ -14,7 +14,7 @@ from redflow_sdk.proto.v1 import run_pb2
 from redflow_sdk.proto.worker.v1 import worker_pb2 as pb
 from tests.conftest import StartWorker
 from tests.eventually import eventually
-from tests.sdk.messages import answer, by_reference, failed, forbids_retry, kind_of, ok, payload, succeeded, value_of
+from tests.sdk.messages import by_reference, failed, forbids_retry, kind_of, ok, payload, succeeded, value_of
 from tests.sdk.scripted_gateway import ScriptedGateway
 from tests.sdk.wire_log import Item
 
@@ -378,25 +378,3 @@ async def test_steps_that_did_not_fit_into_the_assignment_are_on_record_all_the_
     assert value_of(result.output) == [0, 10, 20, 3]
     assert executed == [3]
     assert result.steps_recorded == 4
-
-
-# ---- answers that say something else ----
-
-
-async def test_the_stored_value_counts_when_another_one_is_on_record(
-    scripted: ScriptedGateway, connect: StartWorker
-) -> None:
-    @workflow(name="conflicts")
-    async def conflicts(ctx: Context) -> str:
-        return await ctx.step.run("first-wins", lambda: "mine")
-
-    await connect(scripted, conflicts)
-    scripted.script.item = lambda item: (
-        answer(item, pb.ITEM_STATUS_CONFLICT, conflicting_steps=[succeeded("first-wins", "stored")])
-        if isinstance(item, pb.StepReport)
-        else ok(item)
-    )
-    token = scripted.assign("conflicts")
-    result = await scripted.log.result(token)
-    assert value_of(result.output) == "stored"
-    assert result.steps_recorded == 1

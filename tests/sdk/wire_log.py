@@ -48,6 +48,11 @@ class WireLog:
         heard = self._of(lambda request: [request.heartbeat] if request.HasField("heartbeat") else [])
         return [beat for beat in heard if session in (None, beat.session)]
 
+    def held(self) -> dict[str, str]:
+        """The leases and their states as the last heartbeat lists them; nothing while there was none."""
+        beats = self.beats()
+        return states_of(beats[-1].message.leases) if beats else {}
+
     def acks(self, token: str | None = None) -> list[Heard[pb.AssignmentAck]]:
         return [ack for ack in self._of(lambda it: it.assignment_acks) if token in (None, ack.message.lease_token)]
 

@@ -1,0 +1,29 @@
+"""Renewing many leases: in slices, so that no script works on more runs than it should."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from itertools import chain
+from typing import Final
+
+from redflow_server.domain.leases import LeaseStanding, Stamp
+from redflow_server.domain.timing import Timing
+from redflow_server.store.store import Store
+
+SLICE: Final = 100
+
+
+class Renewal:
+    """Renews leases for sessions of one gateway."""
+
+    def __init__(self, store: Store, timing: Timing) -> None:
+        self._store = store
+        self._timing = timing
+
+    async def renew(self, stamp: Stamp, leases: Sequence[tuple[str, str]]) -> tuple[LeaseStanding, ...]:
+        """How the leases, given as (run id, token), stand after their renewal, in their order."""
+        lease_ms, grace_ms = self._timing.lease_ms, self._timing.cancel_grace_ms
+        slices = [leases[at : at + SLICE] for at in range(0, len(leases), SLICE)]
+        renewed = await asyncio.gather(*(self._store.renew(stamp, part, lease_ms, grace_ms) for part in slices))
+        return tuple(chain.from_iterable(renewed))

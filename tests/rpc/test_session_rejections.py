@@ -1,0 +1,93 @@
+"""A worker that does not take what it is given: the run waits a moment, and goes to somebody else."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from redflow_sdk.proto.worker.v1 import worker_pb2 as pb
+from tests.rpc.calls import Calls
+from tests.rpc.conftest import OpenWorker
+
+REASONS = {
+    "unknown": pb.REJECT_REASON_UNKNOWN_WORKFLOW,
+    "overloaded": pb.REJECT_REASON_OVERLOADED,
+    "draining": pb.REJECT_REASON_DRAINING,
+}
+
+
+async def test_a_rejected_run_waits_a_second_and_is_not_offered_to_that_worker_again_and_again(
+    calls: Calls, open_worker: OpenWorker
+) -> None:
+    """For each reason a worker alone with its run: nothing else could take it meanwhile."""
+    workers = {name: await open_worker(name, owner=name, worker_name=name) for name in REASONS}
+    for name, worker in workers.items():
+        run_id = await calls.start(name)
+        await worker.reject(await worker.assignment(), REASONS[name])
+        run = await calls.run_in(run_id, "scheduled")
+        left_ms = run.available_time.ToMilliseconds() - run.create_time.ToMilliseconds()
+        assert left_ms >= 1000, f"{name}: {left_ms} ms"
+        assert (run.losses, run.attempt) == (0, 1)
+
+    # The two seconds are the claim: a hot loop would hand it over hundreds of times in them.
+    await asyncio.sleep(2)
+
+    assert {name: len(worker.assignments) for name, worker in workers.items()} == dict.fromkeys(REASONS, 1)
+
+
+@pytest.mark.parametrize("reason", REASONS)
+async def test_a_rejected_run_goes_to_another_worker_at_no_cost(
+    calls: Calls, open_worker: OpenWorker, reason: str
+) -> None:
+    unwilling = await open_worker("w")
+    run_id = await calls.start()
+    await unwilling.reject(await unwilling.assignment(), REASONS[reason])
+    rejected_at = asyncio.get_running_loop().time()
+    willing = await open_worker("w")
+
+    assignment = await willing.assignment()
+
+    assert asyncio.get_running_loop().time() - rejected_at >= 0.9
+    assert (assignment.run_id, assignment.attempt, assignment.delivery_count) == (run_id, 1, 2)
+    assert len(unwilling.assignments) == 1
+    assert (await calls.run(run_id)).losses == 0
+
+
+async def test_a_worker_that_rejects_one_lane_still_gets_the_runs_of_others(
+    calls: Calls, open_worker: OpenWorker
+) -> None:
+    worker = await open_worker("unwanted", "wanted")
+    await calls.start("unwanted")
+    await worker.reject(await worker.assignment(), pb.REJECT_REASON_OVERLOADED)
+
+    run_id = await calls.start("wanted")
+
+    assert (await worker.assignment()).run_id == run_id
+
+
+async def test_a_worker_without_the_handler_is_not_offered_the_workflow_before_it_registers_anew(
+    calls: Calls, open_worker: OpenWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redflow_server.engine.session.LEFT_OUT_S", 0.1)
+    worker = await open_worker("w", instance_id="instance-1")
+    run_id = await calls.start()
+    await worker.reject(await worker.assignment(), pb.REJECT_REASON_UNKNOWN_WORKFLOW)
+
+    await calls.run_in(run_id, "queued")
+    await worker.quiet()
+
+    assert len(worker.assignments) == 1
+    again = await open_worker("w", instance_id="instance-1", session_number=2)
+    assert (await again.assignment()).run_id == run_id
+
+
+async def test_an_overloaded_worker_is_offered_the_run_again_after_a_while(
+    calls: Calls, open_worker: OpenWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redflow_server.engine.session.LEFT_OUT_S", 0.1)
+    worker = await open_worker("w")
+    run_id = await calls.start()
+    await worker.reject(await worker.assignment(), pb.REJECT_REASON_OVERLOADED)
+
+    assert (await worker.assignment()).run_id == run_id

@@ -1,0 +1,73 @@
+"""The times of the lease protocol: every one follows from the length of a lease."""
+
+from __future__ import annotations
+
+import pytest
+
+from redflow_server.domain.timing import Timing
+
+TABLE = {
+    200: {"heartbeat": 66, "delivery": 100, "ack": 100, "fence_margin": 40, "silence": 1000, "flush": 25, "reap": 20},
+    1000: {
+        "heartbeat": 333,
+        "delivery": 500,
+        "ack": 500,
+        "fence_margin": 200,
+        "silence": 1000,
+        "flush": 125,
+        "reap": 100,
+    },
+    30_000: {
+        "heartbeat": 10_000,
+        "delivery": 15_000,
+        "ack": 5000,
+        "fence_margin": 5000,
+        "silence": 25_000,
+        "flush": 1000,
+        "reap": 1000,
+    },
+}
+
+
+@pytest.mark.parametrize("lease_ms", TABLE)
+def test_all_times_follow_from_the_lease(lease_ms: int) -> None:
+    timing = Timing(lease_ms)
+    assert TABLE[lease_ms] == {
+        "heartbeat": timing.heartbeat_ms,
+        "delivery": timing.delivery_ms,
+        "ack": timing.ack_ms,
+        "fence_margin": timing.fence_margin_ms,
+        "silence": timing.silence_ms,
+        "flush": timing.receipt_flush_ms,
+        "reap": timing.reap_ms,
+    }
+
+
+LEASES_MS = (200, 250, 333, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000, 600_000)
+
+
+@pytest.mark.parametrize("lease_ms", LEASES_MS)
+def test_a_worker_that_misses_one_heartbeat_keeps_its_lease_and_fences_itself_before_it_ends(lease_ms: int) -> None:
+    timing = Timing(lease_ms)
+    fence_ms = timing.lease_ms - timing.fence_margin_ms
+    assert 2 * timing.heartbeat_ms < fence_ms < timing.lease_ms
+
+
+@pytest.mark.parametrize("lease_ms", LEASES_MS)
+def test_an_assignment_is_taken_back_before_its_delivery_lease_ends_unless_the_worker_has_it(lease_ms: int) -> None:
+    timing = Timing(lease_ms)
+    assert timing.receipt_flush_ms < timing.delivery_ms
+    assert timing.ack_ms <= timing.delivery_ms < timing.lease_ms
+
+
+@pytest.mark.parametrize("lease_ms", LEASES_MS)
+def test_a_peer_may_miss_a_heartbeat_without_being_taken_for_gone(lease_ms: int) -> None:
+    timing = Timing(lease_ms)
+    assert timing.silence_ms >= max(1000, 2 * timing.heartbeat_ms)
+
+
+@pytest.mark.parametrize("lease_ms", LEASES_MS)
+def test_expired_leases_are_looked_for_at_least_ten_times_a_lease_and_at_most_fifty_times_a_second(
+    lease_ms: int,
+) -> None:
+    assert 20 <= Timing(lease_ms).reap_ms <= lease_ms / 10
