@@ -1,6 +1,8 @@
 # The only doors: `make demo` shows it, `make test` tests it, `make check` is what a change must pass.
 PYTHON ?= python3
 TESTS ?=
+JOBS ?= 2
+ROUNDS ?= 100
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -22,12 +24,16 @@ help: ## list the targets
 demo: .venv/ready .venv-stubs/ready ## an order, crashes, retries: a tour with real processes
 	.venv/bin/python -m demo --stubs-python .venv-stubs/bin/python
 
+dev: .venv/ready ## a gateway with its own store, for trying things
+	.venv/bin/redflow dev
+
 gen: .venv-stubs/ready ## make the Python stubs from proto/
 	.venv-stubs/bin/python scripts/generate_stubs.py
 
-fmt: .venv/ready ## format the code
+fmt: .venv/ready ## format the code, put links in documents on their lines
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix --quiet . || true
+	.venv/bin/python scripts/relink_docs.py
 
 check: .venv/ready .venv-stubs/ready ## lint, types, import contracts, fresh stubs, tidy tests
 	.venv/bin/buf lint proto
@@ -38,7 +44,14 @@ check: .venv/ready .venv-stubs/ready ## lint, types, import contracts, fresh stu
 	.venv/bin/lint-imports
 	.venv/bin/pytest -q tests/tidy
 
-test: .venv/ready ## test everything but chaos and benchmarks (TESTS=path narrows it)
-	.venv/bin/pytest $(TESTS)
+test: .venv/ready ## test everything but chaos and benchmarks (TESTS=path narrows it, JOBS=0 runs it serially)
+	.venv/bin/pytest -n $(JOBS) $(TESTS)
 
-.PHONY: help demo gen fmt check test
+chaos: .venv/ready ## kill -9 under load, ROUNDS times
+	.venv/bin/python -m tests.chaos.kill_rounds --rounds $(ROUNDS)
+
+bench: .venv/ready ## speed and memory, as benchmarks/README.md has it
+	.venv/bin/python -m benchmarks all
+	.venv/bin/python -m benchmarks.memory
+
+.PHONY: help demo dev gen fmt check test chaos bench

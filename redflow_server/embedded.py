@@ -7,11 +7,10 @@ would both start and share one append-only file.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import importlib.util
+import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -21,9 +20,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Final
 
+from redflow_server import tethered
+
 START_TIMEOUT_S: Final = 20.0
 STOP_TIMEOUT_S: Final = 10.0
-PR_SET_PDEATHSIG: Final = 1  # prctl(2)
 
 
 class EmbeddedStoreError(Exception):
@@ -47,10 +47,11 @@ def find_server() -> Path:
     )
 
 
-def _die_with_parent() -> None:
-    """Runs in the child before exec: it gets a signal when the thread that started it ends (Linux)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+def _tether() -> list[str]:
+    """What has to stand before a command for it to end with the thread that starts it."""
+    if sys.platform != "linux":
+        return []
+    return [sys.executable, "-I", "-S", tethered.__file__, str(os.getpid())]
 
 
 class EmbeddedStore:
@@ -108,13 +109,14 @@ class EmbeddedStore:
             command += ["--appendonly", "yes", "--appendfsync", "everysec", "--dir", str(self._data_dir)]
         # A process group of its own: Ctrl-C reaches the gateway first, which stops the server when it is done.
         with log_path.open("ab") as log:
+            # The lock goes along: a server that outlives us for a moment still has its data for itself.
             self._process = subprocess.Popen(
-                command,
+                [*_tether(), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509  # nothing but one system call
+                pass_fds=() if self._lock is None else (self._lock.fileno(),),
             )
         self._wait_until_it_answers()
 

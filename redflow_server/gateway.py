@@ -30,7 +30,7 @@ from redflow_server.rpc.worker_service import WorkerService
 from redflow_server.rpc.workflow_service import WorkflowService
 from redflow_server.store.admin import Admin, RedisReport
 from redflow_server.store.keys import Keys
-from redflow_server.store.pipeline import Pipeline
+from redflow_server.store.pipeline import Pipeline, ScriptFault
 from redflow_server.store.scripts import load_scripts
 from redflow_server.store.store import Store
 from redflow_server.store.wakeups import Wakeups
@@ -95,7 +95,10 @@ class Gateway:
                 raise RedisUnfit(problem.sentence)
             log.warning("redis: %s", problem.sentence)
         await self._pipeline.start()
-        await self.store.claim_prefix()
+        try:
+            await self.store.claim_prefix()
+        except ScriptFault as fault:
+            raise RedisUnfit(f"this Redis does not run the gateway's scripts: {fault}") from fault
         self._rpc = self._make_rpc(report)
         self.port = self._rpc.listen(self.config.host, self.config.port)
         self._wakeups.start()
@@ -115,7 +118,7 @@ class Gateway:
             runs=RunService(self._runs),
             workflows=WorkflowService(self._registry),
             system=SystemService(self._system, self._runs, info),
-            answering=Answering(self.telemetry),
+            answering=Answering(self.telemetry, limits.max_message_bytes),
             limits=limits,
             has_reflection=self.config.has_reflection,
         )

@@ -85,7 +85,7 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     nouns = parser.add_subparsers(metavar="COMMAND", required=True)
     called = next((argument for argument in argv if not argument.startswith("-")), "")
     for name, noun in NOUNS.items():
-        of_noun = nouns.add_parser(name, help=noun.summary, description=f"{noun.summary.capitalize()}.")
+        of_noun = nouns.add_parser(name, help=noun.summary, description=f"{noun.summary[0].upper()}{noun.summary[1:]}.")
         if name == called:
             _load(name, noun).add_arguments(of_noun)
     return parser

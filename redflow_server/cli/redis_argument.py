@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from typing import Final
 from urllib.parse import urlsplit
 
 from redflow_server.cli.arguments import refused, text
 from redflow_server.config import Config
+from redflow_server.store.wire import Dial
 
 DEFAULT: Final = Config()
 
@@ -37,10 +39,16 @@ def redis_url(came: str) -> str:
     try:
         parts = urlsplit(came)
         is_url = parts.scheme in _SCHEMES and parts.port != 0 and bool(parts.hostname or parts.path)
+        # redis-py takes what is no number for database 0.
+        is_url = is_url and (parts.scheme == "unix" or re.fullmatch(r"/?|/[0-9]+", parts.path, re.ASCII) is not None)
     except ValueError:
         is_url = False
     if not is_url:
         raise refused("must be redis://HOST:PORT/DB, rediss://HOST:PORT/DB or unix:///PATH", without_password(came))
+    try:
+        Dial(came)
+    except ValueError as error:
+        raise refused(f"cannot be used ({error})", without_password(came)) from error
     return came
 
 

@@ -47,6 +47,12 @@ def check_name(field: str, value: str) -> str:
     return value
 
 
+def check_label(field: str, value: str) -> None:
+    """Raises InvalidInput when it is too long for a name or has control characters. It may be empty."""
+    if value:
+        check_name(field, value)
+
+
 def check_payload(field: str, payload: Payload, limit_bytes: int) -> Payload:
     """Returns the payload. Raises PayloadTooLarge, or InvalidInput when its metadata is too large."""
     if len(payload.data) > limit_bytes:

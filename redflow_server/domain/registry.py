@@ -7,10 +7,13 @@ from enum import StrEnum
 from typing import Final
 
 from redflow_server.domain.errors import InvalidInput
-from redflow_server.domain.names import MAX_ATTEMPTS, check_name
+from redflow_server.domain.names import MAX_ATTEMPTS, check_label, check_name, check_payload
 from redflow_server.domain.payloads import Payload
 
 DEFAULT_QUEUE: Final = "default"
+MAX_TRIGGERS: Final = 100
+MAX_DEFINITION_BYTES: Final = 256 * 1024
+"""Of a schema, or of the input of a cron schedule: a definition is not a place for data."""
 MAX_DURATION_MS: Final = 100 * 366 * 24 * 3600 * 1000
 
 
@@ -104,6 +107,7 @@ def check_definition(definition: WorkflowDefinition) -> None:
     """Raises InvalidInput when a definition cannot be registered."""
     check_name("workflow.name", definition.name)
     check_name("workflow.queue", definition.queue)
+    check_label("workflow.definition_digest", definition.digest)
     if not 1 <= definition.max_attempts <= MAX_ATTEMPTS:
         raise InvalidInput("workflow.max_attempts", f"must be between 1 and {MAX_ATTEMPTS}", definition.max_attempts)
     for field in ("run_timeout_ms", "start_timeout_ms", "failure_handler_timeout_ms"):
@@ -112,8 +116,19 @@ def check_definition(definition: WorkflowDefinition) -> None:
             raise InvalidInput(f"workflow.{field}", "must be between 1 ms and 100 years", f"{value} ms")
     if definition.retry_policy is not None:
         check_retry_policy(definition.retry_policy)
+    for field, entries in (("cron", definition.cron), ("event_triggers", definition.event_names)):
+        if len(entries) > MAX_TRIGGERS:
+            raise InvalidInput(f"workflow.{field}", f"must be at most {MAX_TRIGGERS}", len(entries))
     for event_name in definition.event_names:
         check_name("workflow.event_triggers.event_name", event_name)
+    for cron in definition.cron:
+        check_label("workflow.cron.schedule_id", cron.schedule_id)
+        check_label("workflow.cron.expression", cron.expression)
+        check_label("workflow.cron.timezone", cron.timezone)
+        if cron.input is not None:
+            check_payload("workflow.cron.input", cron.input, MAX_DEFINITION_BYTES)
+    if definition.input_json_schema is not None:
+        check_payload("workflow.input_json_schema", definition.input_json_schema, MAX_DEFINITION_BYTES)
 
 
 def check_retry_policy(policy: RetryPolicy) -> None:

@@ -81,6 +81,7 @@ class RejectReason(StrEnum):
     UNKNOWN_WORKFLOW = "unknown_workflow"
     OVERLOADED = "overloaded"
     DRAINING = "draining"
+    OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)

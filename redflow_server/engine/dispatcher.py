@@ -30,7 +30,9 @@ from redflow_server.telemetry import Telemetry
 CLAIM_LANES: Final = 64
 CLAIM_RUNS: Final = 128
 MAX_UNSERVED: Final = 1000
-STEP_READ_BYTES: Final = 512 * 1024
+INLINE_BYTES: Final = 512 * 1024
+INLINE_VALUE_BYTES: Final = 64 * 1024
+"""Values of steps that come with an assignment: in all, and each. Others come when the handler asks for them."""
 
 
 @dataclass(slots=True)
@@ -171,7 +173,9 @@ class Dispatcher:
                 self._telemetry.fault("claim", future.exception())
         else:
             emptied, runs = frozenset(future.result().emptied), future.result().runs
-        for lane, heard_before in zip(claim.lanes, heard, strict=True):
+        # Lanes that gave runs go to the end, so that a session with little room does not serve the first one only.
+        gave = {run.lane for run in runs}
+        for lane, heard_before in sorted(zip(claim.lanes, heard, strict=True), key=lambda one: one[0] in gave):
             mark = self._marks.get(lane)
             if mark is not None:
                 mark.is_being_claimed = False
@@ -187,23 +191,35 @@ class Dispatcher:
 
     def _deliver(self, session: WorkerSession, runs: Iterable[ClaimedRun], claimed_at: float) -> None:
         for run in runs:
-            if session.is_closed or session.is_drained:
-                release = Release(run.run_id, run.lease_token, ReleaseReason.NOT_STARTED, session.stamp)
-                self._store.release(release).add_done_callback(partial(self._telemetry.watch, "release"))
-            elif run.steps is None:
-                session.slots.deliver(run, claimed_at)
-                task = asyncio.create_task(self._deliver_with_steps(session, run))
+            if run.steps is None:
+                # Its claim is not over: it still takes a slot, and a drain waits for it.
+                session.slots.claiming += 1
+                task = asyncio.create_task(self._deliver_with_steps(session, run, claimed_at))
                 self._deliveries.add(task)
                 task.add_done_callback(self._deliveries.discard)
             else:
-                session.deliver(replace(run, stop=self._early_stops.take(run.lease_token)), claimed_at)
+                self._hand_over(session, run, claimed_at)
 
-    async def _deliver_with_steps(self, session: WorkerSession, run: ClaimedRun) -> None:
+    def _hand_over(self, session: WorkerSession, run: ClaimedRun, claimed_at: float) -> None:
+        if session.is_closed:
+            self._release(session, run, ReleaseReason.NOT_STARTED)
+        else:
+            session.deliver(replace(run, stop=self._early_stops.take(run.lease_token)), claimed_at)
+
+    async def _deliver_with_steps(self, session: WorkerSession, run: ClaimedRun, claimed_at: float) -> None:
         """Reads steps that were too many for the claim: only the holder of the lease writes them meanwhile."""
         try:
-            steps = await self._store.read_steps(run.run_id, STEP_READ_BYTES, (), run.lease_token)
+            steps = await self._store.read_steps(
+                run.run_id, INLINE_BYTES, (), run.lease_token, max_value_bytes=INLINE_VALUE_BYTES
+            )
         except Refusal as refusal:
-            # The assignment goes back when its receipt is overdue.
             self._telemetry.fault("reading steps", refusal)
-            return
-        session.outbox.assign(replace(run, steps=steps, stop=self._early_stops.take(run.lease_token)))
+            self._release(session, run, ReleaseReason.NOT_STARTED)
+        else:
+            self._hand_over(session, replace(run, steps=steps), claimed_at)
+        finally:
+            session.claim_ended(1)
+
+    def _release(self, session: WorkerSession, run: ClaimedRun, reason: ReleaseReason) -> None:
+        release = Release(run.run_id, run.lease_token, reason, session.stamp)
+        self._store.release(release).add_done_callback(partial(self._telemetry.watch, f"release ({reason})"))

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Final
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final, TypeVar
 
 from redflow_server.domain.leases import ClaimedRun, Stop
 from redflow_server.domain.session import (
@@ -19,8 +21,11 @@ from redflow_server.domain.session import (
     SessionOpened,
 )
 
+T = TypeVar("T")
+
 MESSAGE_ITEMS: Final = 256
 MESSAGE_BYTES: Final = 1024 * 1024
+LITTLE_BYTES: Final = 64 * 1024
 
 
 class Outbox:
@@ -58,7 +63,11 @@ class Outbox:
         self._filled.set()
 
     def stop(self, stop: Stop) -> None:
-        """An order to stop a handler."""
+        """An order to stop a handler. It goes with the assignment if that is still here: it must not come first."""
+        for at, run in enumerate(self._assignments):
+            if run.lease_token == stop.lease_token:
+                self._assignments[at] = replace(run, stop=run.stop or stop)
+                return
         self._stops.append(stop)
         self._filled.set()
 
@@ -82,15 +91,23 @@ class Outbox:
         self._end = self._end or end or SessionEnd("", "")
         self._filled.set()
 
+    def clear(self) -> None:
+        """Drops what the stream has not taken, except for the end."""
+        self._answers.clear()
+        self._stops.clear()
+        self._assignments.clear()
+
     async def take(self) -> GatewayMessage:
         """The next message, as soon as there is something to say."""
         await self._filled.wait()
+        answers, room_bytes = _take(self._answers, MESSAGE_BYTES, _answer_bytes)
+        assignments, _ = _take(self._assignments, room_bytes, _run_bytes)
         message = GatewayMessage(
             opened=self._opened,
             heartbeat_reply=self._heartbeat_reply,
-            answers=tuple(self._answers.popleft() for _ in range(min(len(self._answers), MESSAGE_ITEMS))),
+            answers=answers,
             stops=tuple(self._stops.popleft() for _ in range(min(len(self._stops), MESSAGE_ITEMS))),
-            assignments=self._take_assignments(),
+            assignments=assignments,
             is_drained=self._is_drained and not self._assignments,
             draining=self._draining,
             end=None if self.queued else self._end,
@@ -102,16 +119,22 @@ class Outbox:
             self._filled.clear()
         return message
 
-    def _take_assignments(self) -> tuple[ClaimedRun, ...]:
-        taken: list[ClaimedRun] = []
-        size = 0
-        while self._assignments and len(taken) < MESSAGE_ITEMS:
-            size += _size(self._assignments[0])
-            if taken and size > MESSAGE_BYTES:
-                break
-            taken.append(self._assignments.popleft())
-        return tuple(taken)
+
+def _take(queue: deque[T], room_bytes: int, size: Callable[[T], int]) -> tuple[tuple[T, ...], int]:
+    """What has room in the message, and the room that is left. What is larger goes alone, or with little else."""
+    taken: list[T] = []
+    while queue and len(taken) < MESSAGE_ITEMS:
+        size_bytes = size(queue[0])
+        if size_bytes > room_bytes and (taken or room_bytes < MESSAGE_BYTES - LITTLE_BYTES):
+            break
+        room_bytes -= size_bytes
+        taken.append(queue.popleft())
+    return tuple(taken), room_bytes
 
 
-def _size(run: ClaimedRun) -> int:
+def _answer_bytes(answer: ItemAnswer) -> int:
+    return 64 + sum(step.size_bytes + 64 for step in answer.conflicting)
+
+
+def _run_bytes(run: ClaimedRun) -> int:
     return 256 + (len(run.input.data) if run.input else 0) + sum(step.size_bytes + 64 for step in run.steps or ())

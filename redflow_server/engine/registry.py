@@ -13,6 +13,7 @@ from redflow_server.domain.registry import (
     RegistrationResult,
     RegistrationStatus,
     Workflow,
+    WorkflowDefinition,
     check_definition,
 )
 from redflow_server.domain.session import OpenSession
@@ -39,25 +40,20 @@ class Registry:
         """
         check_name("owner", registration.owner)
         check_name("build_id", registration.build_id)
-        refused: dict[str, RegistrationResult] = {}
-        valid = []
-        names: set[str] = set()
+        answers: list[RegistrationResult | None] = []
+        valid: dict[str, WorkflowDefinition] = {}
         for definition in registration.workflows:
             try:
                 check_definition(definition)
-                if definition.name in names:
+                if definition.name in valid:
                     raise InvalidInput("workflow.name", "must be unique in a registration", definition.name)
             except Refusal as refusal:
-                refused.setdefault(
-                    definition.name, RegistrationResult(definition.name, RegistrationStatus.INVALID, str(refusal))
-                )
+                answers.append(RegistrationResult(definition.name, RegistrationStatus.INVALID, str(refusal)))
             else:
-                names.add(definition.name)
-                valid.append(definition)
-        results = await self._store.register(replace(registration, workflows=tuple(valid)))
-        answers = {result.name: replace(result, message=MESSAGES.get(result.status, "")) for result in results}
-        answers.update(refused)
-        return tuple(answers[definition.name] for definition in registration.workflows)
+                valid[definition.name] = definition
+                answers.append(None)
+        results = iter(await self._store.register(replace(registration, workflows=tuple(valid.values()))))
+        return tuple(answer or _explained(next(results)) for answer in answers)
 
     async def register_for(self, opening: OpenSession) -> tuple[RegistrationResult, ...]:
         """Registers what a worker brings; a worker without workflows registers nothing."""
@@ -97,3 +93,7 @@ class Registry:
         workflows = await self._store.read_workflows(page) if page else ()
         found = tuple(workflow for workflow in workflows if workflow is not None)
         return found, page[-1] if len(names) > limit else ""
+
+
+def _explained(result: RegistrationResult) -> RegistrationResult:
+    return replace(result, message=MESSAGES.get(result.status, ""))

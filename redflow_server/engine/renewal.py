@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable
 from itertools import chain
 from typing import Final
 
-from redflow_server.domain.leases import LeaseStanding, Stamp
+from redflow_server.domain.ids import run_id_of
+from redflow_server.domain.leases import LeaseStanding, Stamp, Standing
 from redflow_server.domain.timing import Timing
 from redflow_server.store.store import Store
 
@@ -21,9 +22,16 @@ class Renewal:
         self._store = store
         self._timing = timing
 
-    async def renew(self, stamp: Stamp, leases: Sequence[tuple[str, str]]) -> tuple[LeaseStanding, ...]:
-        """How the leases, given as (run id, token), stand after their renewal, in their order."""
+    async def renew(self, stamp: Stamp, tokens: Iterable[str]) -> tuple[LeaseStanding, ...]:
+        """How leases stand after their renewal. What is no lease token at all is lost, too."""
+        leases, standings = [], []
+        for token in tokens:
+            run_id = run_id_of(token)
+            if run_id is None:
+                standings.append(LeaseStanding(token, Standing.LOST))
+            else:
+                leases.append((run_id, token))
         lease_ms, grace_ms = self._timing.lease_ms, self._timing.cancel_grace_ms
         slices = [leases[at : at + SLICE] for at in range(0, len(leases), SLICE)]
         renewed = await asyncio.gather(*(self._store.renew(stamp, part, lease_ms, grace_ms) for part in slices))
-        return tuple(chain.from_iterable(renewed))
+        return (*chain.from_iterable(renewed), *standings)

@@ -6,6 +6,7 @@ It keeps no state that matters: leases, steps and orders to stop are in the stor
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from functools import partial
@@ -31,6 +32,7 @@ from redflow_server.domain.session import (
     LeaseState,
     OpenSession,
     Receipt,
+    RejectReason,
     WorkerMessage,
 )
 from redflow_server.domain.timing import Timing
@@ -44,6 +46,7 @@ from redflow_server.telemetry import Telemetry
 REJECT_DELAY_MS: Final = 1000
 LEFT_OUT_S: Final = 10.0
 LEFT_OUT_MAX_S: Final = 600.0
+MAX_SLOTS: Final = 10_000
 MAX_QUEUED: Final = 20_000
 """A worker that lets this many answers pile up does not read its stream."""
 
@@ -127,8 +130,8 @@ class WorkerSession:
             self.outbox.end()
 
     def _set_capacity(self, capacity: Capacity) -> None:
-        if capacity.slot_limit < 0:
-            raise ProtocolViolation(f"capacity.slot_limit must not be negative; got {capacity.slot_limit}")
+        if not 0 <= capacity.slot_limit <= MAX_SLOTS:
+            raise ProtocolViolation(f"capacity.slot_limit must be between 0 and {MAX_SLOTS}; got {capacity.slot_limit}")
         self.slots.limit = capacity.slot_limit
         self._is_paused = capacity.is_paused
         self._on_room(self)
@@ -155,20 +158,18 @@ class WorkerSession:
 
     def _beat(self, heartbeat: Heartbeat) -> None:
         self._is_resting = False
-        listed: list[tuple[str, str]] = []
+        listed: list[str] = []
         for lease in heartbeat.leases:
             run_id = run_id_of(lease.lease_token)
-            if run_id is None:
-                raise ProtocolViolation("heartbeat.leases has a malformed lease token")
-            if lease.state is LeaseState.FENCED:
+            if lease.state is not LeaseState.FENCED:
+                listed.append(lease.lease_token)
+            elif run_id is not None:
                 self._release_own(run_id, lease.lease_token, ReleaseReason.FENCED)
-            else:
-                listed.append((run_id, lease.lease_token))
-        self._count_missed({token for _, token in listed})
+        self._count_missed(set(listed))
         renewing = asyncio.create_task(self._renewal.renew(self.stamp, listed))
         self._renewing.add(renewing)
         renewing.add_done_callback(self._renewing.discard)
-        renewing.add_done_callback(partial(self._beat_answered, heartbeat.sequence, listed))
+        renewing.add_done_callback(partial(self._beat_answered, heartbeat.sequence))
         self._on_room(self)
 
     def _count_missed(self, listed: set[str]) -> None:
@@ -180,9 +181,7 @@ class WorkerSession:
             if held.missed_beats >= 2:
                 self._release_own(held.run_id, token, ReleaseReason.VANISHED)
 
-    def _beat_answered(
-        self, sequence: int, listed: list[tuple[str, str]], future: asyncio.Future[tuple[LeaseStanding, ...]]
-    ) -> None:
+    def _beat_answered(self, sequence: int, future: asyncio.Future[tuple[LeaseStanding, ...]]) -> None:
         if future.cancelled() or self.is_closed:
             return
         if future.exception() is not None:
@@ -190,12 +189,11 @@ class WorkerSession:
             self.outbox.reply(HeartbeatReply(0, (), ()))
             self._telemetry.fault("heartbeat", future.exception())
             return
-        run_ids = {token: run_id for run_id, token in listed}
         stops, lost = [], []
         for standing in future.result():
-            token = standing.lease_token
-            if standing.standing is Standing.HELD:
-                self.slots.adopt(token, run_ids[token], time.monotonic())
+            token, run_id = standing.lease_token, run_id_of(standing.lease_token)
+            if standing.standing is Standing.HELD and run_id is not None:
+                self.slots.adopt(token, run_id, time.monotonic())
                 held = self.slots.held[token]
                 held.is_received = held.receipt_is_stored = True
                 if standing.stop is not None:
@@ -209,8 +207,7 @@ class WorkerSession:
 
     async def store_receipts(self) -> None:
         """Writes the receipts that came since the last time, which turns short delivery leases into full ones."""
-        leases = self.slots.unstored_receipts()
-        for standing in await self._renewal.renew(self.stamp, leases):
+        for standing in await self._renewal.renew(self.stamp, self.slots.unstored_receipts()):
             held = self.slots.held.get(standing.lease_token)
             if held is None:
                 continue
@@ -236,7 +233,10 @@ class WorkerSession:
         if held is None:
             return
         self._is_resting = True
-        if held.lane is not None:
+        if held.lane is not None and receipt.rejected is RejectReason.UNKNOWN_WORKFLOW:
+            # It will not know it before it registers anew, which takes a new session.
+            self._left_out[held.lane] = (math.inf, math.inf)
+        elif held.lane is not None:
             _, pause_s = self._left_out.get(held.lane, (0.0, LEFT_OUT_S / 2))
             pause_s = min(2 * pause_s, LEFT_OUT_MAX_S)
             self._left_out[held.lane] = (time.monotonic() + pause_s, pause_s)
@@ -260,6 +260,7 @@ class WorkerSession:
         if self.is_closed:
             return
         self.is_closed = True
+        self.outbox.clear()
         for token, held in list(self.slots.held.items()):
             if not held.is_received:
                 self._release_own(held.run_id, token, ReleaseReason.UNDELIVERED)

@@ -9,13 +9,13 @@ from typing import Final
 from redflow_server.domain.errors import (
     GatewayDraining,
     InvalidInput,
-    ProtocolViolation,
     RevisionUnsupported,
     SessionSilent,
+    SessionSuperseded,
 )
 from redflow_server.domain.ids import new_name, run_id_of
 from redflow_server.domain.leases import Lane, LeaseStanding, Release, ReleaseReason, Stamp, Standing, Stop
-from redflow_server.domain.names import check_name
+from redflow_server.domain.names import check_label, check_name
 from redflow_server.domain.registry import RegistrationResult
 from redflow_server.domain.session import Draining, HeldLease, LeaseState, OpenSession, SessionEnd, SessionOpened
 from redflow_server.domain.timing import Timing
@@ -23,16 +23,17 @@ from redflow_server.domain.workers import Worker
 from redflow_server.engine.dispatcher import Dispatcher
 from redflow_server.engine.registry import Registry
 from redflow_server.engine.renewal import Renewal
-from redflow_server.engine.session import WorkerSession
+from redflow_server.engine.session import MAX_SLOTS, WorkerSession
 from redflow_server.engine.stops import EarlyStops
 from redflow_server.store.store import Store
 from redflow_server.telemetry import Telemetry
 
 REVISION: Final = 1
-MAX_SLOTS: Final = 10_000
 MAX_QUEUES: Final = 1_000
 MAX_WORKFLOWS: Final = 1_000
 MAX_LANES: Final = 20_000
+MIN_RECEIVE_BYTES: Final = 4 * 1024 * 1024
+"""What every worker has to take in one message: the largest that the gateway sends."""
 ANNOUNCE_KEEP_MS: Final = 30_000
 
 
@@ -86,6 +87,9 @@ class Sessions:
         if len(session.lanes) > MAX_LANES:
             raise InvalidInput("open.queues", f"times workflows must be at most {MAX_LANES} lanes", len(session.lanes))
         standings = await self._take_over(session, opening.held_leases)
+        if self._draining is not None:
+            # It has begun since the worker knocked. Its leases are with this session: they expire, or move once more.
+            raise GatewayDraining
         self._supersede(opening)
         self._open[session.session_id] = session
         session.outbox.open(SessionOpened(session.session_id, REVISION, registrations, standings))
@@ -95,30 +99,27 @@ class Sessions:
         return session
 
     async def _take_over(self, session: WorkerSession, held: tuple[HeldLease, ...]) -> tuple[LeaseStanding, ...]:
-        leases = []
-        for lease in held:
-            run_id = run_id_of(lease.lease_token)
-            if run_id is None:
-                raise ProtocolViolation("open.held_leases has a malformed lease token")
-            leases.append((run_id, lease.lease_token))
-        if not leases:
-            return ()
-        standings = await Renewal(self._store, self._timing).renew(session.stamp, leases)
-        for (run_id, token), lease, standing in zip(leases, held, standings, strict=True):
-            if standing.standing is not Standing.HELD:
-                continue
-            if lease.state is LeaseState.FENCED:
+        states = {lease.lease_token: lease.state for lease in held}
+        answers = []
+        for standing in await Renewal(self._store, self._timing).renew(session.stamp, states):
+            token, run_id = standing.lease_token, run_id_of(standing.lease_token)
+            if run_id is None or standing.standing is not Standing.HELD:
+                answers.append(standing)
+            elif states[token] is LeaseState.FENCED:
                 await self._store.release(Release(run_id, token, ReleaseReason.FENCED, session.stamp))
+                answers.append(LeaseStanding(token, Standing.LOST))
             else:
                 session.slots.adopt(token, run_id, time.monotonic())
-        return standings
+                answers.append(standing)
+        return tuple(answers)
 
     def _supersede(self, opening: OpenSession) -> None:
         """Ends earlier sessions of the same worker, unless it is leaving them by agreement."""
         for session in list(self._open.values()):
             earlier = session.opening.session_number < opening.session_number
             if session.opening.instance_id == opening.instance_id and earlier and self._draining is None:
-                session.outbox.end(SessionEnd("SESSION_SUPERSEDED", "the worker has opened a newer session"))
+                superseded = SessionSuperseded()
+                session.outbox.end(SessionEnd(superseded.reason, str(superseded), is_permanent=True))
                 self.close(session)
 
     def close(self, session: WorkerSession) -> None:
@@ -194,10 +195,14 @@ def _check_opening(opening: OpenSession) -> None:
         *(("open.queues", queue) for queue in opening.queues),
     ):
         check_name(field, value)
+    for field in ("name", "version", "language"):
+        check_label(f"open.sdk.{field}", getattr(opening.sdk, field))
     if not 0 <= opening.slot_limit <= MAX_SLOTS:
         raise InvalidInput("open.slot_limit", f"must be between 0 and {MAX_SLOTS}", opening.slot_limit)
     if opening.session_number < 1:
         raise InvalidInput("open.session_number", "must be at least 1", opening.session_number)
+    if 0 < opening.max_receive_bytes < MIN_RECEIVE_BYTES:
+        raise InvalidInput("open.max_receive_bytes", f"must be at least {MIN_RECEIVE_BYTES}", opening.max_receive_bytes)
     if len(opening.queues) > MAX_QUEUES:
         raise InvalidInput("open.queues", f"must be at most {MAX_QUEUES}", len(opening.queues))
     if len(opening.workflows) > MAX_WORKFLOWS:

@@ -56,8 +56,6 @@ class Slots:
         """The tokens claimed before a time that the worker has not acknowledged."""
         return [token for token, held in self.held.items() if not held.is_received and held.claimed_at < before]
 
-    def unstored_receipts(self) -> list[tuple[str, str]]:
-        """The leases, as (run id, token), whose receipt the store does not know yet."""
-        return [
-            (held.run_id, token) for token, held in self.held.items() if held.is_received and not held.receipt_is_stored
-        ]
+    def unstored_receipts(self) -> list[str]:
+        """The tokens whose receipt the store does not know yet."""
+        return [token for token, held in self.held.items() if held.is_received and not held.receipt_is_stored]

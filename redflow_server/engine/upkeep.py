@@ -108,3 +108,5 @@ class Upkeep:
             unknown = await self._store.fail_unknown(lane, self._settings.unknown_grace_ms, offset, SLICE)
             self._telemetry.count("runs.unknown_workflow", unknown.failed)
             offset = unknown.next_offset
+            if unknown.is_empty:
+                self._dispatcher.unserved.pop(lane, None)

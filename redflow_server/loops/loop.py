@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from redflow_server.telemetry import Telemetry
@@ -41,6 +42,7 @@ class Loop:
         """Starts the loop; once is enough."""
         if self._task is None:
             self._task = asyncio.create_task(self._work(), name=f"loop-{self.name}")
+            self._task.add_done_callback(partial(self._telemetry.watch, f"loop {self.name}"))
 
     async def stop(self) -> None:
         """Stops the loop, also one that was never started."""
@@ -72,7 +74,7 @@ class Loop:
     async def _rest(self) -> None:
         pause_s = self._interval_s * (1 + self._jitter * random.random())
         if self._failures:
-            backoff_s = min(MAX_BACKOFF_S, self._interval_s * 2**self._failures)
+            backoff_s = min(MAX_BACKOFF_S, self._interval_s * 2 ** min(self._failures, 30))
             await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
             return
         try:

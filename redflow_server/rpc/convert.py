@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from typing import Final
 
 from google.protobuf.duration_pb2 import Duration
@@ -76,10 +77,15 @@ def duration(length_ms: int) -> Duration:
 
 def length_ms_of(field: str, length: Duration) -> int:
     """Milliseconds of a length of time, rounded up. Raises InvalidInput when it is negative or over 100 years."""
-    length_ms = length.seconds * 1000 - -length.nanos // 1_000_000
+    length_ms = plain_ms(length)
     if length_ms < 0 or length_ms > MAX_DURATION_MS:
         raise InvalidInput(field, "must be between 0 and 100 years", f"{length.seconds} s {length.nanos} ns")
     return length_ms
+
+
+def plain_ms(length: Duration) -> int:
+    """Milliseconds of a length of time, rounded up, whether or not it makes sense."""
+    return length.seconds * 1000 - -length.nanos // 1_000_000
 
 
 def optional_ms(field: str, message: Message, name: str) -> int | None:
@@ -198,15 +204,14 @@ def step(value: Step) -> run_pb2.Step:
 
 
 def definition_of(message: workflow_pb2.WorkflowDefinition) -> WorkflowDefinition:
-    """A definition from the wire. Raises InvalidInput for lengths of time that make no sense."""
-    field = "workflow"
+    """A definition from the wire. What makes no sense in it is refused by the registry, for this definition only."""
     policy = message.retry_policy
     retry_policy = None
     if message.HasField("retry_policy"):
         retry_policy = RetryPolicy(
-            length_ms_of(f"{field}.retry_policy.initial_interval", policy.initial_interval),
+            plain_ms(policy.initial_interval),
             policy.backoff_multiplier,
-            length_ms_of(f"{field}.retry_policy.maximum_interval", policy.maximum_interval),
+            plain_ms(policy.maximum_interval),
             policy.jitter_ratio,
         )
     return WorkflowDefinition(
@@ -215,9 +220,11 @@ def definition_of(message: workflow_pb2.WorkflowDefinition) -> WorkflowDefinitio
         queue=message.queue or DEFAULT_QUEUE,
         max_attempts=message.max_attempts or 1,
         retry_policy=retry_policy,
-        run_timeout_ms=optional_ms(f"{field}.run_timeout", message, "run_timeout"),
-        start_timeout_ms=optional_ms(f"{field}.start_timeout", message, "start_timeout"),
-        failure_handler_timeout_ms=optional_ms(f"{field}.failure_handler_timeout", message, "failure_handler_timeout"),
+        run_timeout_ms=plain_ms(message.run_timeout) if message.HasField("run_timeout") else None,
+        start_timeout_ms=plain_ms(message.start_timeout) if message.HasField("start_timeout") else None,
+        failure_handler_timeout_ms=plain_ms(message.failure_handler_timeout)
+        if message.HasField("failure_handler_timeout")
+        else None,
         cron=tuple(
             CronSchedule(
                 cron.schedule_id,
@@ -297,15 +304,19 @@ def page_token(position: int | str | None) -> str:
 def position_of(token: str) -> str:
     """Where a page begins; "" for the first. Raises InvalidInput for a token that we did not make."""
     try:
-        return base64.urlsafe_b64decode(token.encode()).decode()
-    except (binascii.Error, ValueError) as error:
-        raise InvalidInput("page_token", "must be one that a listing answered", token) from error
+        position = base64.urlsafe_b64decode(token.encode()).decode()
+    except (binascii.Error, ValueError):
+        position = ""
+    # Compared, because Python skips what is no base64.
+    if page_token(position) != token:
+        raise InvalidInput("page_token", "must be one that a listing answered", token)
+    return position
 
 
 def number_of(token: str) -> int | None:
     """The number in a page token; None for the first page."""
     position = position_of(token)
-    if position and not position.isdecimal():
+    if position and not re.fullmatch("[0-9]{1,15}", position):
         raise InvalidInput("page_token", "must be one that a listing answered", token)
     return int(position) if position else None
 

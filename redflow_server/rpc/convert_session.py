@@ -8,7 +8,7 @@ from typing import Final
 from google.protobuf.message import Message
 
 from redflow_sdk.proto.worker.v1 import worker_pb2
-from redflow_server.domain.errors import InvalidInput, PayloadTooLarge, ProtocolViolation, Refusal
+from redflow_server.domain.errors import InvalidInput, PayloadTooLarge, Refusal
 from redflow_server.domain.failures import Failure, FailureKind
 from redflow_server.domain.ids import run_id_of
 from redflow_server.domain.leases import (
@@ -50,7 +50,10 @@ from redflow_server.rpc import convert
 
 LEASE_STATE_OF: Final = {worker_pb2.LeaseState.Value(f"LEASE_STATE_{state.name}"): state for state in LeaseState}
 REJECT_REASON_OF: Final = {
-    worker_pb2.RejectReason.Value(f"REJECT_REASON_{reason.name}"): reason for reason in RejectReason
+    worker_pb2.REJECT_REASON_UNSPECIFIED: None,
+    worker_pb2.REJECT_REASON_UNKNOWN_WORKFLOW: RejectReason.UNKNOWN_WORKFLOW,
+    worker_pb2.REJECT_REASON_OVERLOADED: RejectReason.OVERLOADED,
+    worker_pb2.REJECT_REASON_DRAINING: RejectReason.DRAINING,
 }
 RELEASE_REASON_OF: Final = {
     worker_pb2.RELEASE_REASON_NOT_STARTED: ReleaseReason.NOT_STARTED,
@@ -69,6 +72,8 @@ VERDICT: Final = {
     Standing.MOVED: worker_pb2.LEASE_VERDICT_KIND_LOST,
     Standing.FINISHED: worker_pb2.LEASE_VERDICT_KIND_FINISHED,
 }
+MAX_INDEX: Final = 2_000
+"""Steps of an assignment: with more the worker reads the rest, so that the message keeps its size."""
 CANCELED_FAILURE: Final = Failure(
     "CanceledError", "the handler ended as canceled, but nobody had asked for that", FailureKind.CANCELED
 )
@@ -93,7 +98,8 @@ class SessionReader:
             opening=self.opening(request.open) if request.HasField("open") else None,
             heartbeat=_heartbeat(request.heartbeat) if request.HasField("heartbeat") else None,
             receipts=tuple(
-                Receipt(ack.lease_token, REJECT_REASON_OF.get(ack.reject_reason)) for ack in request.assignment_acks
+                Receipt(ack.lease_token, REJECT_REASON_OF.get(ack.reject_reason, RejectReason.OTHER))
+                for ack in request.assignment_acks
             ),
             items=tuple(items),
             capacity=Capacity(request.capacity.slot_limit, request.capacity.paused)
@@ -201,10 +207,8 @@ def _heartbeat(message: worker_pb2.Heartbeat) -> Heartbeat:
 
 
 def _held(message: worker_pb2.HeldLease) -> HeldLease:
-    state = LEASE_STATE_OF.get(message.state)
-    if state is None:
-        raise ProtocolViolation("a held lease must have a state")
-    return HeldLease(message.lease_token, state)
+    # A state of a later revision is, for this gateway, one more in which the handler is at work.
+    return HeldLease(message.lease_token, LEASE_STATE_OF.get(message.state, LeaseState.RUNNING))
 
 
 class SessionWriter:
@@ -278,7 +282,8 @@ class SessionWriter:
         if run.stop is not None:
             assignment.cancellation.CopyFrom(self._stop(run.stop))
         if run.steps:
-            assignment.steps.extend(map(snapshot, run.steps))
+            assignment.steps.extend(map(snapshot, run.steps[:MAX_INDEX]))
+            assignment.steps_truncated = len(run.steps) > MAX_INDEX
         if run.run_time_left_ms is not None:
             assignment.run_timeout.CopyFrom(convert.duration(max(0, run.run_time_left_ms)))
         return assignment

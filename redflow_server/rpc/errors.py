@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import DecodeError
 
 from redflow_sdk.proto.v1 import status_pb2
 from redflow_server.domain import errors
@@ -62,8 +63,9 @@ class Answering(grpc.aio.ServerInterceptor):
     A call that this version does not serve is answered UNIMPLEMENTED by name. Streams pass: they answer in band.
     """
 
-    def __init__(self, telemetry: Telemetry) -> None:
+    def __init__(self, telemetry: Telemetry, max_message_bytes: int) -> None:
         self._telemetry = telemetry
+        self._max_message_bytes = max_message_bytes
         self._handlers: dict[str, Handler] = {}
 
     async def intercept_service(
@@ -86,12 +88,22 @@ class Answering(grpc.aio.ServerInterceptor):
         if not is_served:
             return _with(handler, _unserved(name))
         if handler.unary_unary is None:
-            return handler
-        return _with(handler, self._answer(name, handler.unary_unary))
+            return handler if handler.stream_stream is None else _reading(handler, self._max_message_bytes)
+        return _with(handler, self._answer(name, handler))
 
-    def _answer(self, name: str, method: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:  # Any: as above
-        async def call(request: Any, context: Context) -> Any:  # Any: whatever the method takes and answers
+    def _answer(self, name: str, handler: Handler) -> Callable[[bytes, Context], Awaitable[object]]:
+        method: Callable[..., Awaitable[object]] | None = handler.unary_unary
+        read, limit_bytes = handler.request_deserializer, self._max_message_bytes
+        assert method is not None and read is not None
+
+        async def call(raw: bytes, context: Context) -> object:
             try:
+                if len(raw) > limit_bytes:
+                    raise errors.PayloadTooLarge("the message", limit_bytes, len(raw))
+                try:
+                    request = read(raw)
+                except DecodeError as error:
+                    raise errors.InvalidInput("the message", "must be the protobuf of the call", f"{error}") from error
                 return await method(request, context)
             except errors.Refusal as refusal:
                 self._telemetry.fault(name, refusal)
@@ -112,5 +124,23 @@ def _unserved(name: str) -> Callable[[object, Context], Awaitable[None]]:
 
 
 def _with(handler: Handler, method: Callable[..., Awaitable[object]]) -> Handler:
+    """The call, answered by a method that gets the message as it came."""
     make = grpc.unary_unary_rpc_method_handler if handler.unary_unary else grpc.unary_stream_rpc_method_handler
-    return make(method, handler.request_deserializer, handler.response_serializer)
+    return make(method, None, handler.response_serializer)
+
+
+def _reading(handler: Handler, limit_bytes: int) -> Handler:
+    """The stream, whose `read` raises ProtocolViolation for what is no message of it."""
+    decode = handler.request_deserializer
+    stream: Callable[..., object] | None = handler.stream_stream
+    assert decode is not None and stream is not None
+
+    def read(raw: bytes) -> object:
+        if len(raw) > limit_bytes:
+            raise errors.ProtocolViolation(f"a message must be at most {limit_bytes} bytes; got {len(raw)}")
+        try:
+            return decode(raw)
+        except DecodeError as error:
+            raise errors.ProtocolViolation(f"a message must be the protobuf of the stream: {error}") from error
+
+    return grpc.stream_stream_rpc_method_handler(stream, read, handler.response_serializer)

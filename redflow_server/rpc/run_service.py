@@ -34,6 +34,8 @@ class RunService(stubs.RunServiceServicer):
         return pb.GetRunResponse(run=convert.run(await self._runs.get(request.run_id)))
 
     async def ListRuns(self, request: pb.ListRunsRequest, context: Context) -> pb.ListRunsResponse:
+        if request.offset and request.page_token:
+            raise InvalidInput("offset", "must be 0 with a page_token", request.offset)
         query = RunQuery(
             status=convert.RUN_STATUS_OF.get(request.status),
             workflow=request.workflow or None,

@@ -102,7 +102,11 @@ class WorkerService(stubs.WorkerServiceServicer):
             message = await session.outbox.take()
             response = self._writer.message(message)
             if response.ByteSize():
-                await context.write(response)
+                try:
+                    await context.write(response)
+                except grpc.aio.InternalError:
+                    # The connection broke meanwhile. The worker says again what was not answered.
+                    return
             if message.end is not None:
                 return
 

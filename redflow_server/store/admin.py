@@ -79,14 +79,19 @@ class Admin:
         )
 
     async def reset(self) -> int:
-        """Deletes every key under the prefix; how many. Raises StoreUnavailable."""
+        """Deletes every key under the prefix but the mark that it is ours; how many. Raises StoreUnavailable.
+
+        Workers register again meanwhile: without the mark their keys would look like another engine's.
+        """
+        mark = self._keys.config.encode()
         deleted = 0
         pattern = "".join(f"\\{letter}" if letter in "*?[]\\^-" else letter for letter in self._keys.prefix) + ":*"
         async with self._dial.client() as client:
             try:
                 batch: list[bytes] = []
                 async for key in client.scan_iter(match=pattern, count=500):
-                    batch.append(key)
+                    if key != mark:
+                        batch.append(key)
                     if len(batch) == 500:
                         deleted += await client.unlink(*batch)
                         batch.clear()

@@ -88,25 +88,30 @@ def decode_failure(raw: bytes | None) -> Failure | None:
         return None
     try:
         return _failure(json.loads(raw))
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return UNREADABLE
 
 
 def _failure(document: Json) -> Failure:
-    details = document.get("details")
-    cause = document.get("cause")
-    hint = document.get("hint")
+    details, cause, hint = document.get("details"), document.get("cause"), document.get("hint")
+    delay_ms = document.get("nextRetryDelayMs")
     return Failure(
-        type=document["type"],
-        message=document["message"],
+        type=_text(document["type"]),
+        message=_text(document["message"]),
         kind=FailureKind(document["kind"]),
-        traceback=document.get("traceback", ""),
-        language=document.get("language", ""),
+        traceback=_text(document.get("traceback", "")),
+        language=_text(document.get("language", "")),
         hint=RetryHint(hint) if hint else None,
-        next_retry_delay_ms=document.get("nextRetryDelayMs"),
+        next_retry_delay_ms=None if delay_ms is None else int(delay_ms),
         details=Payload(base64.b64decode(details[0]), details[1], tuple(details[2].items())) if details else None,
         cause=_failure(cause) if cause else None,
     )
+
+
+def _text(value: Json) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a text is needed; got {value!r}")
+    return value
 
 
 def decode_run(run_id: str, record: Sequence[bytes], data: Sequence[bytes] = ()) -> Run:

@@ -55,7 +55,10 @@ class Violation:
 
 
 async def check(client: Redis, keys: Keys) -> list[Violation]:
-    """Everything under the prefix that breaks a rule. Reads all of it, with a client that answers bytes."""
+    """Everything under the prefix that breaks a rule. Reads all of it, with a client that answers bytes.
+
+    Raises StoreUnavailable.
+    """
     snapshot = await read_snapshot(client, keys)
     return [
         Violation(name, subject, detail) for name, (_, find) in _RULES.items() for subject, detail in find(snapshot)

@@ -64,10 +64,13 @@ class Reaped:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Runs of an unknown workflow that were failed, and where in the lane to go on; None at its end."""
+    """Runs of an unknown workflow that were failed, where in the lane to go on (None at its end), and whether none is
+    left in it.
+    """
 
     failed: int
     next_offset: int | None
+    is_empty: bool
 
 
 @dataclass(frozen=True, slots=True)

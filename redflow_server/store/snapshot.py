@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from redis.asyncio import Redis
-from redis.asyncio.client import Pipeline
+from redis.exceptions import RedisError
 
+from redflow_server.domain.errors import StoreUnavailable
 from redflow_server.domain.states import TERMINAL, RunStatus
 from redflow_server.store.codec import Reply, text
 from redflow_server.store.key_kinds import Kind, kind_of
@@ -176,6 +177,11 @@ local function strays_of(command, own, answer)
 end
 """
 
+_READ_KEY: Final = """
+local kept_for = ARGV[2]
+return {redis.call('TYPE', ARGV[1]).ok, redis.call('PTTL', ARGV[1]), redis.call('EXISTS', kept_for)}
+"""
+
 _READ_RUN: Final = """
 local id = ARGV[1]
 local record, run, own, scores, strays, steps = ask('HGETALL', run_key(id)) or {}, {}, {}, {}, {}, {}
@@ -230,10 +236,16 @@ return {target, redis.call('EXISTS', run_key(target)), own or false}
 
 
 async def read_snapshot(client: Redis, keys: Keys) -> Snapshot:
-    """Reads everything under the prefix, in pages, with a client that answers bytes. O(everything)."""
+    """Reads everything under the prefix, in pages, with a client that answers bytes. O(everything).
+
+    Raises StoreUnavailable.
+    """
     reader = _Reader(client, keys)
-    await reader.find()
-    await reader.read_what_was_found()
+    try:
+        await reader.find()
+        await reader.read_what_was_found()
+    except (RedisError, OSError) as error:
+        raise StoreUnavailable(f"Redis does not answer: {error}") from error
     return reader.snapshot
 
 
@@ -254,19 +266,13 @@ class _Reader:
         """Finds the keys, and in them the names of all that is to be read: for runs and workflows, with the sets."""
         pattern = re.sub(rb"([*?\[\]\\^-])", rb"\\\1", self._prefix) + b"*"
         names = {name async for name in self._client.scan_iter(match=pattern, count=SCAN_COUNT)}
-        for page in _pages(sorted(names)):
-            await self._read_keys(page)
+        await self._read_keys(sorted(names))
         for key, kind in self._kinds.items():
             await self._look_into(key, kind)
 
     async def _read_keys(self, names: Sequence[bytes]) -> None:
-        commands: list[Command] = []
-        for name in names:
-            owned = re.sub(rb":builds\Z", b":workflows", name)
-            commands += [("TYPE", name), ("PTTL", name), ("EXISTS", owned)]
-        # A transaction: a key's TTL has to belong to its type, and both to what the key is kept for.
-        replies = await _answers(self._client.pipeline(transaction=True), commands)
-        for name, type_, ttl_ms, has_owner in zip(names, replies[::3], replies[1::3], replies[2::3], strict=True):
+        calls = [(name, re.sub(rb":builds\Z", b":workflows", name)) for name in names]
+        async for (name, _), (type_, ttl_ms, has_owner) in self._each(_READ_KEY, calls):
             if type_ == b"none":
                 continue
             kind = kind_of(name.removeprefix(self._prefix))
@@ -362,13 +368,11 @@ class _Reader:
                 yield arguments, reply
 
     async def _ask(self, commands: Iterable[Command]) -> list[Reply]:
-        return await _answers(self._client.pipeline(transaction=False), commands)
-
-
-async def _answers(pipeline: Pipeline, commands: Iterable[Command]) -> list[Reply]:
-    for command in commands:
-        pipeline.execute_command(*command)
-    return list(await pipeline.execute())
+        # No transaction: a full Redis refuses every command in one.
+        pipeline = self._client.pipeline(transaction=False)
+        for command in commands:
+            pipeline.execute_command(*command)
+        return list(await pipeline.execute())
 
 
 def _pages(items: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -98,12 +98,20 @@ class Store:
         return self._pipeline.call("read_run", (self._now, run_id), read, run_id=run_id)
 
     def read_steps(
-        self, run_id: str, max_bytes: int, names: Sequence[str] = (), lease_token: str = ""
+        self,
+        run_id: str,
+        max_bytes: int,
+        names: Sequence[str] = (),
+        lease_token: str = "",
+        *,
+        max_value_bytes: int | None = None,
     ) -> Future[tuple[Step, ...]]:
         """The steps of a run, or those named, with values while they fit into `max_bytes`.
 
-        Raises RunNotFound, and LeaseLost when a token is given that is not the current one.
+        Larger values than `max_value_bytes` are left out. Raises RunNotFound, and LeaseLost when a token is given that
+        is not the current one.
         """
+        limits = (max_bytes, max_bytes if max_value_bytes is None else max_value_bytes)
 
         def read(reply: codec.Reply) -> tuple[Step, ...]:
             if reply == b"missing":
@@ -113,9 +121,8 @@ class Store:
             steps = [codec.decode_step(*entry) for entry in reply]
             return tuple(sorted(steps, key=lambda step: (step.seq, step.name)))
 
-        return self._pipeline.call(
-            "read_steps", (self._now, run_id, lease_token, max_bytes, *names), read, run_id=run_id
-        )
+        arguments = (self._now, run_id, lease_token, *limits, *names)
+        return self._pipeline.call("read_steps", arguments, read, run_id=run_id)
 
     def list_runs(self, query: RunQuery) -> Future[RunPage]:
         """A page of runs, newest first."""

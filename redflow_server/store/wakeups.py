@@ -63,17 +63,18 @@ class Wakeups:
             await asyncio.wait([self._task])
 
     async def _work(self) -> None:
-        delay_s = REDIAL_S
+        failures = 0
         while True:
             try:
                 await self._listen()
             except (RedisError, StoreUnavailable, OSError, TimeoutError) as error:
                 if self.is_subscribed:
-                    log.warning("the subscription to Redis ended: %s", error)
-                    delay_s = REDIAL_S
+                    failures = 0
+                if failures == 0:
+                    log.warning("no subscription to Redis: %s", error)
+                failures += 1
                 self.is_subscribed = False
-            await asyncio.sleep(delay_s)
-            delay_s = min(MAX_REDIAL_S, 2 * delay_s)
+            await asyncio.sleep(min(MAX_REDIAL_S, REDIAL_S * 2 ** min(failures, 10)))
 
     async def _listen(self) -> None:
         async with self._dial.client() as client, client.pubsub() as subscription:

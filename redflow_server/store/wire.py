@@ -27,7 +27,10 @@ _CHUNK_BYTES: Final = 256 * 1024
 
 
 class Dial:
-    """Opens connections to one Redis. Its client library repeats nothing: an answer lost is not a command undone."""
+    """Opens connections to one Redis. Its client library repeats nothing: an answer lost is not a command undone.
+
+    A URL that redis-py does not understand, an option in its query included, raises ValueError.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -39,15 +42,26 @@ class Dial:
             socket_connect_timeout=CONNECT_TIMEOUT_S,
             **({} if url.startswith("unix:") else {"socket_keepalive": True}),
         )
+        try:
+            self._connection()
+        except TypeError as error:
+            option = str(error).rpartition("'")[0].rpartition("'")[2]
+            raise ValueError(f"{option or 'one'} is no option of a Redis URL") from error
+        except RedisError as error:
+            raise ValueError(str(error)) from error
 
     async def wire(self) -> Wire:
         """A new connection. Raises StoreUnavailable."""
-        connection: AbstractConnection = self._pool.make_connection()  # type: ignore[no-untyped-call]  # redis-py
+        connection = self._connection()
         try:
             await connection.connect()  # type: ignore[no-untyped-call]  # redis-py
         except (OSError, RedisError) as error:
             raise StoreUnavailable(f"Redis does not take connections: {error}") from error
         return Wire(connection)
+
+    def _connection(self) -> AbstractConnection:
+        connection: AbstractConnection = self._pool.make_connection()  # type: ignore[no-untyped-call]  # redis-py
+        return connection
 
     def client(self) -> Redis:
         """redis-py's client, for what is neither hot nor a transition: pub/sub, INFO, SCAN."""

@@ -85,7 +85,9 @@ class KillRounds:
 
     async def _round(self, number: int, client: Client, gateway: Program, workers: list[Program]) -> None:
         starting = asyncio.create_task(self._start_runs(number, client))
-        victims = self._random.choice(([gateway], [workers[0]], [workers[1]], [gateway, workers[0]], [gateway, *workers]))
+        victims = self._random.choice(
+            ([gateway], [workers[0]], [workers[1]], [gateway, workers[0]], [gateway, *workers])
+        )
         await asyncio.sleep(self._random.uniform(0.05, 0.8))
         for victim in victims:
             await victim.kill()

@@ -51,6 +51,17 @@ def own_store() -> Iterator[str]:
         yield store.url
 
 
+async def test_it_looks_into_a_redis_whose_memory_is_full(own_store: str) -> None:
+    dial = Dial(own_store)
+    async with dial.client() as client:
+        await client.set("other", "x" * 10_000)
+        await client.config_set("maxmemory", "1")
+    await dial.close()
+    ended = await redflow("doctor", "--redis", own_store)
+    assert (ended.code, ended.err) == (ExitCode.OK, "")
+    assert "the state agrees with itself" in ended.out
+
+
 async def test_a_redis_that_would_lose_runs_is_a_fatal_problem(own_store: str) -> None:
     dial = Dial(own_store)
     async with dial.client() as client:

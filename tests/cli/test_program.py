@@ -85,6 +85,10 @@ async def test_help_lists_the_nouns_and_every_exit_code() -> None:
         (("server", "--lease", "0.5"), "--lease: must be a number of seconds from 1 to 3600; got '0.5'"),
         (("server", "--max-payload-bytes", "1M"), "must be a whole number of bytes from 1 to 3145728; got '1M'"),
         (("server", "--redis", "localhost"), "--redis: must be redis://"),
+        (("server", "--redis", "redis://r:1/one"), "--redis: must be redis://"),
+        (("server", "--redis", "redis://r:1/0?colour=red"), "cannot be used (colour is no option of a Redis URL)"),
+        (("server", "--redis", "redis://r:1/0?socket_timeout=x"), "cannot be used (Invalid value for 'socket_timeout'"),
+        (("server", "--redis", "rediss://r:1/0?ssl_cert_reqs=x"), "cannot be used (Invalid SSL Certificate"),
     ],
 )
 def test_a_wrong_command_line_is_refused_in_one_line(

@@ -141,19 +141,19 @@ async def test_it_does_not_start_on_keys_of_another_engine(
 
 
 @pytest.fixture
-def evicting_store() -> Iterator[str]:
-    """A store whose server would evict keys."""
+def own_store() -> Iterator[str]:
+    """A store whose settings the test may change."""
     with EmbeddedStore() as store:
         yield store.url
 
 
-async def test_it_starts_on_a_redis_that_evicts_only_when_told_to(evicting_store: str, start: Start) -> None:
-    dial = Dial(evicting_store)
+async def test_it_starts_on_a_redis_that_evicts_only_when_told_to(own_store: str, start: Start) -> None:
+    dial = Dial(own_store)
     async with dial.client() as client:
         await client.config_set("maxmemory", "100mb")
         await client.config_set("maxmemory-policy", "allkeys-lru")
     await dial.close()
-    arguments = ("server", "--redis", evicting_store, "--port", "0", "-o", "json")
+    arguments = ("server", "--redis", own_store, "--port", "0", "-o", "json")
     ended = await redflow(*arguments)
     assert ended.code == ExitCode.REFUSED
     assert "allkeys-lru" in ended.last_error
@@ -162,3 +162,23 @@ async def test_it_starts_on_a_redis_that_evicts_only_when_told_to(evicting_store
     assert await target_of(command)
     command.send(signal.SIGTERM)
     assert (await command.end()).code == ExitCode.OK
+
+
+@pytest.mark.parametrize(
+    ("rights", "says"),
+    [
+        ("~* &* +@all -info", "no permissions to run the 'info' command"),
+        ("~* &* +@all -script", "no permissions to run the 'script|load' command"),
+        ("~shop:* &* +@all", "no permissions to access"),
+    ],
+)
+async def test_it_says_what_its_user_of_redis_may_not_do(rights: str, says: str, own_store: str) -> None:
+    dial = Dial(own_store)
+    async with dial.client() as client:
+        await client.execute_command("ACL", "SETUSER", "limited", "on", ">secret", *rights.split())
+    await dial.close()
+    url = own_store.replace("unix://", "unix://limited:secret@")
+    ended = await redflow("server", "--redis", url, "--prefix", "shop", "--port", "0")
+    assert ended.code == ExitCode.REFUSED
+    assert says in ended.last_error.lower().replace("(noperm) ", "")
+    assert "secret" not in ended.err

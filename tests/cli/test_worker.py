@@ -182,9 +182,10 @@ def test_an_error_of_the_users_module_is_shown_from_its_first_line_on(
 
 
 async def test_a_worker_that_the_gateway_refuses_ends_with_the_reason(shop: Path, target: str) -> None:
-    ended = await redflow("worker", "run", "shop:both", "--owner", "a\tb", "--target", target, cwd=shop)
+    queues = [f"--queue=q{number}" for number in range(1001)]
+    ended = await redflow("worker", "run", "shop:both", *queues, "--target", target, cwd=shop)
     assert ended.code == ExitCode.REFUSED
     last = ended.err.splitlines()[-1]
     assert last.startswith(f"redflow: the gateway at {target} refuses the worker: ")
-    assert "owner" in last
+    assert "open.queues must be at most 1000" in last
     assert "Traceback" not in ended.err

@@ -13,7 +13,7 @@ from redflow_server.domain.errors import StoreUnavailable
 from redflow_server.loops.loop import MAX_BACKOFF_S, Loop
 from redflow_server.telemetry import Telemetry
 from tests.loops.skipped_time import in_skipped_time, now_s
-from tests.loops.stress import stress
+from tests.loops.stress import stress, tasks_of
 
 Tick = Callable[[], Awaitable[bool]]
 
@@ -46,7 +46,10 @@ class Passes:
 
 async def run_for(loop: Loop, seconds: float) -> None:
     loop.start()
+    [task] = tasks_of(loop)
     await asyncio.sleep(seconds)
+    if task.done():
+        task.result()  # raises what it died of
     assert loop.is_alive
     await loop.stop()
 

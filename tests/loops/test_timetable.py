@@ -1,4 +1,4 @@
-"""The timetable: it wakes the loop of each kind when something is due by Redis' clock, whatever the local clock says."""
+"""The timetable wakes the loop of each kind when something is due by the clock of Redis, whatever ours says."""
 
 from __future__ import annotations
 

@@ -11,11 +11,12 @@ import pytest
 import pytest_asyncio
 
 from redflow_sdk.proto.v1 import workflow_pb2
+from redflow_sdk.proto.worker.v1 import worker_pb2 as pb
 from redflow_server.config import Config
 from redflow_server.domain.timing import Timing
 from redflow_server.gateway import Gateway
 from tests.rpc.calls import Calls
-from tests.rpc.scripted_worker import Fields, ScriptedWorker, an_open
+from tests.rpc.scripted_worker import Fields, ScriptedWorker, a_definition, an_open
 
 LEASE_MS: Final = 6000
 """Long enough that a busy machine ends no lease by accident. Tests of what happens in time set their own."""
@@ -87,3 +88,10 @@ def open_worker(dial: Dial) -> OpenWorker:
         return worker
 
     return open_one
+
+
+async def started(calls: Calls, open_worker: OpenWorker, **fields: Fields) -> tuple[ScriptedWorker, pb.Assignment]:
+    """A worker that has taken up one run of workflow `w`, whose definition has these fields."""
+    worker = await open_worker(a_definition("w", **fields))
+    await calls.start()
+    return worker, await worker.take()

@@ -7,20 +7,24 @@ says is kept in lists, and every wait has a deadline. `beat_on` sends heartbeats
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import secrets
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import grpc
 
-from redflow_sdk.proto.v1 import workflow_pb2
+from redflow_sdk.proto.v1 import run_pb2, workflow_pb2
 from redflow_sdk.proto.worker.v1 import worker_pb2 as pb
 from redflow_sdk.proto.worker.v1 import worker_pb2_grpc as stubs
+
+T = TypeVar("T")
 
 WITHIN_S: Final = 5.0
 REVISION: Final = 1
 NAMES: Final = itertools.count(1)
+PROBES: Final = itertools.count(2**40)
 FIELD_OF: Final = {
     pb.StepReport: "step_reports",
     pb.StepCommand: "step_commands",
@@ -60,6 +64,17 @@ def an_open(*workflows: str | workflow_pb2.WorkflowDefinition, **changes: Fields
     return pb.OpenSession(**{**fields, **changes})
 
 
+def _a_probe() -> pb.StepReport:
+    """A report under a lease of no run, which the store has to answer."""
+    return pb.StepReport(
+        request_id=next(PROBES),
+        lease_token=f"run_of-nobody.{'x' * 15}",
+        step_name="probe",
+        step_kind=run_pb2.STEP_KIND_FUNCTION,
+        status=run_pb2.STEP_STATUS_SUCCEEDED,
+    )
+
+
 class ScriptedWorker:
     """One stream of a worker."""
 
@@ -68,6 +83,7 @@ class ScriptedWorker:
         self._heard = asyncio.Condition()
         self._writing = asyncio.Lock()
         self._beats: asyncio.Task[None] | None = None
+        self._silence = asyncio.Event()
         self._sequence = 0
         self._taken = 0
         self.opened: pb.SessionOpened | None = None
@@ -85,7 +101,7 @@ class ScriptedWorker:
         self.ended = False
         self.code: grpc.StatusCode | None = None
         """The status with which the stream ended; None while it is open, and when this side cut it."""
-        self.held: dict[str, int] = {}
+        self.held: dict[str, pb.LeaseState.ValueType] = {}
         """The leases that heartbeats list, by token, with their states."""
         self.most_held = 0
         self._listening = asyncio.create_task(self._listen(), name="scripted-worker")
@@ -109,7 +125,7 @@ class ScriptedWorker:
             self.held[lease.lease_token] = lease.state
         return self.opened
 
-    async def beat(self, *tokens: str, **states: Fields) -> pb.HeartbeatReply:
+    async def beat(self, *tokens: str) -> pb.HeartbeatReply:
         """Sends a heartbeat that lists just these leases as running, and returns its answer."""
         leases = [pb.HeldLease(lease_token=token, state=pb.LEASE_STATE_RUNNING) for token in tokens]
         return await self.beat_with(leases)
@@ -117,10 +133,12 @@ class ScriptedWorker:
     async def beat_with(self, leases: list[pb.HeldLease]) -> pb.HeartbeatReply:
         """Sends a heartbeat with these leases, and returns its answer."""
         sequence = await self._send_beat(leases)
-        return await self.until(
+        reply = await self.until(
             lambda: next((reply for reply in self.replies if reply.sequence == sequence), None),
             saying=f"no answer to heartbeat {sequence}",
         )
+        assert reply is not None
+        return reply
 
     async def _send_beat(self, leases: list[pb.HeldLease]) -> int:
         self._sequence += 1
@@ -131,19 +149,21 @@ class ScriptedWorker:
     def beat_on(self) -> None:
         """Sends a heartbeat with `held` in every interval that the gateway dictates, from now on."""
         assert self.opened is not None, "not open"
-        self._beats = asyncio.create_task(self._beat_on(self.opened.timing.heartbeat_interval.ToTimedelta()))
+        self._silence.clear()
+        interval_s = self.opened.timing.heartbeat_interval.ToTimedelta().total_seconds()
+        self._beats = asyncio.create_task(self._beat_on(interval_s))
 
-    async def _beat_on(self, interval: Any) -> None:  # Any: a timedelta
-        while not self.ended:
+    async def _beat_on(self, interval_s: float) -> None:
+        while not (self.ended or self._silence.is_set()):
             await self._send_beat([pb.HeldLease(lease_token=token, state=state) for token, state in self.held.items()])
-            await asyncio.sleep(interval.total_seconds())
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._silence.wait(), interval_s)
 
     async def fall_silent(self) -> None:
         """Sends no more heartbeats; the stream stays open."""
+        self._silence.set()  # not canceled: that would break off a stream that is being written to
         if self._beats is not None:
-            self._beats.cancel()
             await asyncio.wait([self._beats])
-            self._beats = None
 
     async def acknowledge(self, assignment: pb.Assignment) -> None:
         """The receipt of an assignment."""
@@ -172,7 +192,9 @@ class ScriptedWorker:
     async def answer_to(self, item: Item) -> pb.ItemResult:
         """The answer to an item that was sent."""
         request_id = item.request_id
-        return await self.until(lambda: self.answers.get(request_id), saying=f"no answer to {item}"[:500])
+        answer = await self.until(lambda: self.answers.get(request_id), saying=f"no answer to {item}"[:500])
+        assert answer is not None
+        return answer
 
     # ---- hearing ----
 
@@ -192,12 +214,15 @@ class ScriptedWorker:
     async def quiet(self) -> None:
         """Returns when whatever was claimed for this worker before now has arrived.
 
-        All script calls of a gateway share one ordered pipeline, and each round trip lets it look for work once.
+        All script calls of a gateway share one ordered pipeline. So the answer to a report comes after those to the
+        claims before it; each round lets the gateway look for work once more.
         """
         for _ in range(3):
             await self.beat_with([pb.HeldLease(lease_token=token, state=state) for token, state in self.held.items()])
+            answer = await self.do(_a_probe())
+            assert answer.status == pb.ITEM_STATUS_LEASE_LOST
 
-    async def until(self, what: Callable[[], Any], *, within: float = WITHIN_S, saying: str = "") -> Any:
+    async def until(self, what: Callable[[], T], *, within: float = WITHIN_S, saying: str = "") -> T:
         """The first truthy value of `what()`, looked at whenever something has come; fails at the deadline, or at the
         end of the stream.
         """
@@ -262,6 +287,6 @@ class ScriptedWorker:
 
     async def cut(self) -> None:
         """Breaks the stream off, as a lost connection does."""
-        await self.fall_silent()
+        self._silence.set()
         self._call.cancel()
-        await asyncio.wait([self._listening])
+        await asyncio.wait([task for task in (self._listening, self._beats) if task is not None])

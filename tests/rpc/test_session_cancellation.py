@@ -14,7 +14,7 @@ from redflow_server.config import Config
 from redflow_server.domain.timing import Timing
 from tests.conftest import StartGateway
 from tests.rpc.calls import Calls
-from tests.rpc.conftest import CallsTo, OpenWorker
+from tests.rpc.conftest import CallsTo, OpenWorker, started
 from tests.rpc.items import a_raised, a_release, a_result, a_step
 from tests.rpc.scripted_worker import Item, ScriptedWorker, a_definition
 
@@ -26,12 +26,6 @@ WORKER_STOPPED = pb.RunCanceled(reason=pb.CANCELED_REASON_WORKER_STOPPED)
 @pytest.fixture
 def config(config: Config) -> Config:
     return replace(config, timing=Timing(lease_ms=1000, cancel_grace_ms=1000))
-
-
-async def started(calls: Calls, open_worker: OpenWorker, **fields: object) -> tuple[ScriptedWorker, pb.Assignment]:
-    worker = await open_worker(a_definition("w", **fields))
-    await calls.start()
-    return worker, await worker.take()
 
 
 async def pushed(worker: ScriptedWorker, within: float = 1.0) -> pb.Cancellation:
@@ -235,3 +229,27 @@ async def test_a_result_that_comes_after_the_time_is_up_does_not_count(calls: Ca
     run = await calls.run(assignment.run_id)
     assert run.status == run_pb2.RUN_STATUS_FAILED
     assert run.failure.failure_kind == failure_pb2.FAILURE_KIND_TIMEOUT
+
+
+async def test_a_cancel_that_meets_the_claim_reaches_the_worker_with_the_assignment_or_after_it(
+    calls: Calls, open_worker: OpenWorker
+) -> None:
+    worker = await open_worker("w", slot_limit=100)
+
+    async def start_and_cancel() -> str:
+        run_id = await calls.start()
+        await calls.cancel(run_id)
+        return run_id
+
+    run_ids = await asyncio.gather(*(start_and_cancel() for _ in range(60)))
+
+    for assignment in worker.assignments:
+        await worker.acknowledge(assignment)
+    await worker.quiet()
+    assigned = {one.lease_token: one for one in worker.assignments}
+    pushed_to = {order.lease_token for order in worker.cancellations}
+    told = {token for token, one in assigned.items() if one.HasField("cancellation")} | pushed_to
+    assert assigned.keys() - told == set(), "told only with the next heartbeat"
+    for one in assigned.values():
+        assert (await worker.do(a_result(one, canceled=REQUESTED))).status == CANCELED
+    assert {await calls.status(run_id) for run_id in run_ids} == {"canceled"}

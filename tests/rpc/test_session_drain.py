@@ -13,7 +13,7 @@ from tests.conftest import StartGateway
 from tests.eventually import eventually
 from tests.rpc.calls import Calls
 from tests.rpc.conftest import CallsTo, OpenWorker
-from tests.rpc.items import a_release, a_result, a_step, held
+from tests.rpc.items import a_result, a_step, held
 from tests.rpc.scripted_worker import ScriptedWorker
 
 WORKER_SERVICE = "redflow.worker.v1.WorkerService"
@@ -44,34 +44,6 @@ async def test_no_assignment_follows_the_acknowledgement_of_a_drain(calls: Calls
         assert worker.drain_acks == 1
         await worker.say(close=pb.CloseSession())
         await worker.end()
-
-
-async def test_no_run_with_many_steps_follows_the_acknowledgement_of_a_drain(
-    calls: Calls, open_worker: OpenWorker
-) -> None:
-    """Steps that are too many for a claim are read after it, so such a run is on its way for longer."""
-    before = await open_worker("w", slot_limit=8)
-    run_ids = await calls.start_many(8)
-    assignments = [await before.take() for _ in range(8)]
-    reports = [a_step(one, f"s{number}") for one in assignments for number in range(70)]
-    await before.send(*reports)
-    for report in reports:
-        await before.answer_to(report)
-    await before.say(capacity=pb.Capacity(slot_limit=0))
-    for one in assignments:
-        await before.do(a_release(one))
-
-    for number in range(10):
-        worker = await open_worker("w", slot_limit=8)
-        await asyncio.sleep(0.001 * number)  # the moment is what varies
-        await worker.say(drain=pb.DrainRequest())
-        await worker.until(lambda worker=worker: worker.drain_acks, saying="no acknowledgement")
-        await worker.quiet()
-        assert came_after_the_barrier(worker) == []
-        await worker.say(close=pb.CloseSession())
-        await worker.end()
-
-    assert {await calls.status(run_id) for run_id in run_ids} == {"queued"}
 
 
 async def test_a_draining_worker_finishes_what_it_has_while_others_take_what_is_new(

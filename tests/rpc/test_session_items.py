@@ -12,21 +12,14 @@ from redflow_sdk.proto.worker.v1 import worker_pb2 as pb
 from redflow_server.store.keys import Keys
 from tests.redis_command import RedisCommand
 from tests.rpc.calls import Calls
-from tests.rpc.conftest import OpenWorker
+from tests.rpc.conftest import OpenWorker, started
 from tests.rpc.items import a_failed_step, a_failure, a_payload, a_raised, a_release, a_result, a_step
-from tests.rpc.scripted_worker import Item, ScriptedWorker, a_definition
+from tests.rpc.scripted_worker import Item
 
 OK = pb.ITEM_STATUS_OK
 DUPLICATE = pb.ITEM_STATUS_DUPLICATE
 CONFLICT = pb.ITEM_STATUS_CONFLICT
 LEASE_LOST = pb.ITEM_STATUS_LEASE_LOST
-
-
-async def started(calls: Calls, open_worker: OpenWorker, **fields: object) -> tuple[ScriptedWorker, pb.Assignment]:
-    """A worker that has taken up one run of workflow `w`."""
-    worker = await open_worker(a_definition("w", **fields))
-    await calls.start()
-    return worker, await worker.take()
 
 
 # ---- what is done ----

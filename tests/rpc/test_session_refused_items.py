@@ -14,9 +14,9 @@ from redflow_sdk.proto.worker.v1 import worker_pb2 as pb
 from redflow_server.config import Config
 from redflow_server.domain.names import Limits
 from tests.rpc.calls import Calls
-from tests.rpc.conftest import OpenWorker
+from tests.rpc.conftest import OpenWorker, started
 from tests.rpc.items import a_failed_step, a_failure, a_payload, a_raised, a_release, a_result, a_step
-from tests.rpc.scripted_worker import Item, ScriptedWorker, a_definition
+from tests.rpc.scripted_worker import Item
 
 LIMIT = 50_000
 TOKEN = "the-token"
@@ -27,12 +27,6 @@ TOO_LARGE = pb.ITEM_STATUS_TOO_LARGE
 @pytest.fixture
 def config(config: Config) -> Config:
     return replace(config, limits=Limits(max_payload_bytes=LIMIT))
-
-
-async def started(calls: Calls, open_worker: OpenWorker, **fields: object) -> tuple[ScriptedWorker, pb.Assignment]:
-    worker = await open_worker(a_definition("w", **fields))
-    await calls.start()
-    return worker, await worker.take()
 
 
 def under(assignment: pb.Assignment, item: Item) -> Item:

@@ -24,7 +24,7 @@ async def start_everywhere(calls: Calls, queues: tuple[str, ...], workflows: tup
 async def test_a_worker_serves_its_workflows_in_the_queues_of_its_registrations(
     calls: Calls, open_worker: OpenWorker
 ) -> None:
-    """As the contract has it: the queues of a session times its workflows."""
+    """The queues of a session times its workflows: a run may be sent to any of them."""
     await start_everywhere(calls, ("q1", "q2", "q3"), ("a", "b", "c"))
 
     worker = await open_worker(a_definition("a", "q1"), a_definition("b", "q2"), slot_limit=100)

@@ -14,15 +14,14 @@ import pytest
 
 from redflow_sdk.proto.api.v1 import run_service_pb2
 from redflow_sdk.proto.worker.v1 import worker_pb2 as pb
-from redflow_server.embedded import EmbeddedStore
 from redflow_server.store.keys import Keys
-from tests.conftest import StartGateway
 from tests.eventually import eventually
 from tests.redis_command import RedisCommand
 from tests.rpc.calls import Calls, refused
 from tests.rpc.conftest import Dial, OpenWorker
 from tests.rpc.items import a_result, a_step, held
 from tests.rpc.scripted_worker import Item, ScriptedWorker, an_open
+from tests.rpc.store_process import StoreProcess
 
 OK = pb.ITEM_STATUS_OK
 UNAVAILABLE = pb.ITEM_STATUS_UNAVAILABLE
@@ -30,13 +29,13 @@ WORKER_SERVICE = "redflow.worker.v1.WorkerService"
 
 
 @pytest.fixture
-def own_store(tmp_path: Path) -> Iterator[EmbeddedStore]:
-    with EmbeddedStore(tmp_path / "data") as store:
+def own_store(tmp_path: Path) -> Iterator[StoreProcess]:
+    with StoreProcess(tmp_path / "data") as store:
         yield store
 
 
 @pytest.fixture
-def redis_url(own_store: EmbeddedStore) -> str:
+def redis_url(own_store: StoreProcess) -> str:
     return own_store.url
 
 
@@ -61,7 +60,7 @@ async def refused_for_now(worker: ScriptedWorker, *items: Item) -> None:
 
 
 async def test_an_item_that_the_store_did_not_take_counts_once_when_it_is_sent_again_and_nothing_of_its_run_passes_it(
-    calls: Calls, open_worker: OpenWorker, own_store: EmbeddedStore
+    calls: Calls, open_worker: OpenWorker, own_store: StoreProcess
 ) -> None:
     worker = await open_worker("w", slot_limit=2)
     run_id, other_id = await calls.start_many(2)
@@ -86,7 +85,7 @@ async def test_an_item_that_the_store_did_not_take_counts_once_when_it_is_sent_a
 
 
 async def test_while_the_store_is_away_heartbeats_are_answered_with_0_and_sessions_stay_open_and_work_afterwards(
-    calls: Calls, open_worker: OpenWorker, own_store: EmbeddedStore
+    calls: Calls, open_worker: OpenWorker, own_store: StoreProcess
 ) -> None:
     worker = await open_worker("w")
     run_id = await calls.start()
@@ -115,7 +114,7 @@ async def test_while_the_store_is_away_heartbeats_are_answered_with_0_and_sessio
 
 
 async def test_while_the_store_is_away_calls_and_opens_are_refused_for_now_and_health_says_so(
-    calls: Calls, dial: Dial, open_worker: OpenWorker, own_store: EmbeddedStore, redis: RedisCommand, keys: Keys
+    calls: Calls, dial: Dial, open_worker: OpenWorker, own_store: StoreProcess, redis: RedisCommand, keys: Keys
 ) -> None:
     worker = await open_worker("w")
     run_id = await calls.start()
@@ -157,27 +156,6 @@ async def _health_becomes(calls: Calls, wanted: str) -> None:
         return await calls.health_of(WORKER_SERVICE) == wanted
 
     await eventually(is_so, within=8)
-
-
-async def test_a_session_that_opens_while_the_gateway_begins_to_drain_is_refused_or_told(
-    start_gateway: StartGateway, dial: Dial, redis: RedisCommand
-) -> None:
-    gateway = await start_gateway(drain_grace_ms=1000)
-    worker = dial(gateway)
-    # The store answers late, so that the drain begins while the session opens.
-    await redis("CLIENT", "PAUSE", 300, "ALL")
-    await worker.say(open=an_open("w"))
-    await asyncio.sleep(0.1)
-    draining = asyncio.create_task(gateway.drain())
-
-    await worker.until(lambda: worker.opened or worker.error, within=3, saying="no answer")
-
-    if worker.opened is not None:
-        await worker.until(lambda: worker.draining, within=1, saying="it was not told that the gateway goes away")
-    else:
-        assert worker.error is not None
-        assert worker.error.reason == "GATEWAY_DRAINING"
-    await draining
 
 
 async def test_scripts_that_redis_has_forgotten_are_loaded_again_and_nobody_notices(

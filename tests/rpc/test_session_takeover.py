@@ -7,6 +7,7 @@ import asyncio
 from redflow_sdk.proto.worker.v1 import worker_pb2 as pb
 from redflow_server.store.keys import Keys
 from tests.conftest import StartGateway
+from tests.eventually import eventually
 from tests.redis_command import RedisCommand
 from tests.rpc.calls import Calls
 from tests.rpc.conftest import CallsTo, OpenWorker
@@ -126,6 +127,38 @@ async def test_a_session_that_a_newer_one_has_relieved_elsewhere_neither_renews_
     assert await redis("HGET", keys.run(run_id), "leaseOwner") == stamp
     assert (await calls.run(run_id)).losses == 0
     assert (await new.do(a_result(token))).status == pb.ITEM_STATUS_OK
+
+
+async def test_a_lost_stream_changes_nothing_and_a_session_at_another_gateway_goes_on_where_it_ended(
+    start_gateway: StartGateway, calls_to: CallsTo, open_worker: OpenWorker, keys: Keys, redis: RedisCommand
+) -> None:
+    one, other = await start_gateway(), await start_gateway()
+    calls = calls_to(other)
+    worker = await open_worker("w", at=one, instance_id="instance-1")
+    run_id = await calls.start()
+    assignment = await worker.take()
+    assert (await worker.do(a_step(assignment, "a"))).status == pb.ITEM_STATUS_OK
+    await worker.quiet()
+    before = await redis("HGETALL", keys.run(run_id))
+
+    await worker.cut()
+
+    async def is_gone() -> bool:
+        return await calls.worker_list() == []
+
+    await eventually(is_gone, within=2)
+    assert await redis("HGETALL", keys.run(run_id)) == before
+    again = await open_worker(
+        "w", at=other, instance_id="instance-1", session_number=2, held_leases=held(assignment.lease_token)
+    )
+    assert again.opened is not None
+    assert [verdict.verdict for verdict in again.opened.lease_verdicts] == [HELD]
+    # Orders to stop come to where the lease is now.
+    await calls.cancel(run_id)
+    await again.until(lambda: again.cancellations, within=1, saying="the order went elsewhere")
+    assert (await again.do(a_step(assignment, "b"))).status == pb.ITEM_STATUS_OK
+    assert (await again.do(a_result(assignment, steps_recorded=2))).status == pb.ITEM_STATUS_CANCELED
+    assert (await calls.run(run_id)).delivery_count == 1
 
 
 async def test_a_report_on_the_old_stream_is_still_taken_because_the_token_is_the_authority(

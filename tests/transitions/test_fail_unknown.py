@@ -28,6 +28,7 @@ from tests.redis_command import RedisCommand
 
 GRACE_MS: Final = 3000
 LIMIT: Final = 100
+LANE: Final = Lane("q", "w")
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +37,7 @@ def _time_stands_still(store: Store) -> None:
 
 
 async def fail_unknown_at(
-    store: Store, at_ms: int, lane: Lane = Lane("q", "w"), *, limit: int = LIMIT, offset: int = 0
+    store: Store, at_ms: int, lane: Lane = LANE, *, limit: int = LIMIT, offset: int = 0
 ) -> Unknown:
     store.now_ms = at_ms
     return await store.fail_unknown(lane, GRACE_MS, offset, limit)
@@ -47,7 +48,7 @@ async def test_a_run_of_an_unknown_workflow_fails_in_its_first_attempt(
 ) -> None:
     run_id = await enqueue_one(store, max_attempts=5)
 
-    assert await fail_unknown_at(store, START_MS + GRACE_MS + 1) == Unknown(failed=1, next_offset=None)
+    assert await fail_unknown_at(store, START_MS + GRACE_MS + 1) == Unknown(failed=1, next_offset=None, is_empty=True)
 
     run = await store.read_run(run_id)
     assert (run.status, run.attempt, run.finished_at_ms) == (RunStatus.FAILED, 1, START_MS + GRACE_MS + 1)
@@ -61,7 +62,7 @@ async def test_a_run_of_an_unknown_workflow_fails_in_its_first_attempt(
 async def test_a_run_is_left_alone_during_the_grace(store: Store, redis: RedisCommand, keys: Keys) -> None:
     await enqueue_one(store)
     before = await everything(redis, keys)
-    assert await fail_unknown_at(store, START_MS + GRACE_MS - 1) == Unknown(failed=0, next_offset=None)
+    assert await fail_unknown_at(store, START_MS + GRACE_MS - 1) == Unknown(failed=0, next_offset=None, is_empty=False)
     assert await everything(redis, keys) == before
 
 
@@ -69,7 +70,7 @@ async def test_only_those_older_than_the_grace_fail(store: Store, redis: RedisCo
     await enqueue_one(store)
     store.now_ms = START_MS + 2000
     young = await enqueue_one(store)
-    assert await fail_unknown_at(store, START_MS + GRACE_MS + 1) == Unknown(failed=1, next_offset=None)
+    assert await fail_unknown_at(store, START_MS + GRACE_MS + 1) == Unknown(failed=1, next_offset=None, is_empty=False)
     assert await lane_of(redis, keys) == [young]
 
 
@@ -96,7 +97,7 @@ async def test_a_run_that_was_started_through_a_definition_waits_for_its_worker(
 ) -> None:
     await enqueue_one(store, is_typed=True)
     before = await everything(redis, keys)
-    assert await fail_unknown_at(store, START_MS + 10 * GRACE_MS) == Unknown(failed=0, next_offset=None)
+    assert await fail_unknown_at(store, START_MS + 10 * GRACE_MS) == Unknown(failed=0, next_offset=None, is_empty=False)
     assert await everything(redis, keys) == before
 
 
@@ -117,10 +118,10 @@ async def test_at_most_as_many_as_asked_for_and_those_in_front_first(
 ) -> None:
     runs = [await enqueue_one(store) for _ in range(5)]
     late_ms = START_MS + GRACE_MS + 1
-    assert await fail_unknown_at(store, late_ms, limit=2) == Unknown(failed=2, next_offset=0)
+    assert await fail_unknown_at(store, late_ms, limit=2) == Unknown(failed=2, next_offset=0, is_empty=False)
     assert await lane_of(redis, keys) == runs[2:]
-    assert await fail_unknown_at(store, late_ms, limit=2) == Unknown(failed=2, next_offset=0)
-    assert await fail_unknown_at(store, late_ms, limit=2) == Unknown(failed=1, next_offset=None)
+    assert await fail_unknown_at(store, late_ms, limit=2) == Unknown(failed=2, next_offset=0, is_empty=False)
+    assert await fail_unknown_at(store, late_ms, limit=2) == Unknown(failed=1, next_offset=None, is_empty=True)
 
 
 @pytest.mark.parametrize(
@@ -137,13 +138,15 @@ async def test_only_the_lane_in_question_is_touched(
 ) -> None:
     run_id = await enqueue_one(store, queue=lane.queue, workflow=lane.workflow)
     stays = await enqueue_one(store, queue=other.queue, workflow=other.workflow)
-    assert await fail_unknown_at(store, START_MS + GRACE_MS + 1, lane) == Unknown(failed=1, next_offset=None)
+    assert await fail_unknown_at(store, START_MS + GRACE_MS + 1, lane) == Unknown(
+        failed=1, next_offset=None, is_empty=True
+    )
     assert (await store.read_run(run_id)).status is RunStatus.FAILED
     assert await lane_of(redis, keys, other) == [stays]
 
 
 async def test_an_empty_lane_has_no_unknown_runs(store: Store, redis: RedisCommand, keys: Keys) -> None:
-    assert await fail_unknown_at(store, START_MS) == Unknown(failed=0, next_offset=None)
+    assert await fail_unknown_at(store, START_MS) == Unknown(failed=0, next_offset=None, is_empty=True)
     assert await everything(redis, keys) == {}
 
 

@@ -19,6 +19,7 @@ from redflow_server.domain.registry import (
     RetryPolicy,
     Workflow,
     WorkflowDefinition,
+    check_definition,
 )
 from redflow_server.domain.runs import Run, Step, WaitingFor, WaitingKind
 from redflow_server.domain.states import RunStatus, StepKind, StepStatus
@@ -218,12 +219,14 @@ def test_a_definition_that_says_little_gets_one_attempt_and_the_default_queue() 
     assert (definition.retry_policy, definition.run_timeout_ms) == (None, None)
 
 
+@pytest.mark.parametrize("seconds", [-(2**63), -1, 0, MAX_DURATION_MS // 1000 + 1, 2**63 - 1])
 @pytest.mark.parametrize("name", ["run_timeout", "start_timeout", "failure_handler_timeout"])
-def test_a_timeout_that_makes_no_sense_is_refused_with_its_field(name: str) -> None:
+def test_a_timeout_that_makes_no_sense_can_be_read_and_is_refused_with_its_definition(name: str, seconds: int) -> None:
     message = workflow_pb2.WorkflowDefinition(name="w")
-    getattr(message, name).seconds = -1
-    with pytest.raises(InvalidInput, match=rf"workflow\.{name} must be"):
-        convert.definition_of(message)
+    getattr(message, name).SetInParent()
+    getattr(message, name).seconds = seconds
+    with pytest.raises(InvalidInput, match=rf"workflow\.{name}"):
+        check_definition(convert.definition_of(message))
 
 
 @pytest.mark.parametrize("status", RegistrationStatus)

@@ -95,7 +95,7 @@ def test_a_length_of_time_that_was_not_said_is_none_and_one_of_zero_is_not() -> 
 # ---- pages ----
 
 
-@pytest.mark.parametrize("number", [1, 50, 2**53 + 1, INT64_MAX])
+@pytest.mark.parametrize("number", [1, 50, 2**42, 10**15 - 1])
 def test_a_page_token_brings_back_the_number_where_the_next_page_begins(number: int) -> None:
     assert convert.number_of(convert.page_token(number)) == number
 
@@ -145,6 +145,7 @@ NO_NUMBERS = {
     "a space": " 1",
     "a raised digit": "\N{SUPERSCRIPT TWO}",
     "more digits than any number of ours": "9" * 5000,
+    "a digit of another script": "\N{ARABIC-INDIC DIGIT ONE}",
 }
 
 

@@ -8,7 +8,13 @@ import pytest
 
 from redflow_server.domain.errors import InvalidInput
 from redflow_server.domain.names import MAX_ATTEMPTS
-from redflow_server.domain.registry import MAX_DURATION_MS, RetryPolicy, check_definition
+from redflow_server.domain.registry import (
+    MAX_DURATION_MS,
+    MAX_TRIGGERS,
+    CronSchedule,
+    RetryPolicy,
+    check_definition,
+)
 from tests.builders import Changes, a_workflow
 
 TIMEOUTS = ("run_timeout_ms", "start_timeout_ms", "failure_handler_timeout_ms")
@@ -29,6 +35,8 @@ GOOD: list[dict[str, Changes]] = [
     *({"retry_policy": a_policy(multiplier=value)} for value in (1, 1000)),
     *({"retry_policy": a_policy(jitter_ratio=value)} for value in (0, 1)),
     {"event_names": ("a:b", "\N{EURO SIGN}")},
+    {"event_names": tuple(f"e{number}" for number in range(MAX_TRIGGERS))},
+    {"cron": (CronSchedule("", "0 3 * * *", "Europe/Berlin", None),)},
 ]
 
 BAD: list[tuple[str, dict[str, Changes]]] = [
@@ -55,15 +63,21 @@ BAD: list[tuple[str, dict[str, Changes]]] = [
         for value in (-0.1, 1.1, math.inf, math.nan)
     ),
     ("event_triggers.event_name", {"event_names": ("good", "")}),
+    ("event_triggers", {"event_names": tuple(f"e{number}" for number in range(MAX_TRIGGERS + 1))}),
+    ("cron", {"cron": (CronSchedule("", "* * * * *", "", None),) * (MAX_TRIGGERS + 1)}),
+    ("cron.schedule_id", {"cron": (CronSchedule("x" * 257, "* * * * *", "", None),)}),
+    ("cron.expression", {"cron": (CronSchedule("x", "* *\n", "", None),)}),
+    ("cron.timezone", {"cron": (CronSchedule("x", "* * * * *", "\x00", None),)}),
+    ("definition_digest", {"digest": "x" * 257}),
 ]
 
 
-@pytest.mark.parametrize("changes", GOOD, ids=str)
+@pytest.mark.parametrize("changes", GOOD, ids=lambda changes: str(changes)[:60])
 def test_a_sound_definition_is_taken(changes: dict[str, Changes]) -> None:
     check_definition(a_workflow(**changes))
 
 
-@pytest.mark.parametrize(("field", "changes"), BAD, ids=str)
+@pytest.mark.parametrize(("field", "changes"), BAD, ids=lambda value: str(value)[:60])
 def test_an_unsound_definition_is_refused_with_the_field_that_is_wrong(field: str, changes: dict[str, Changes]) -> None:
     with pytest.raises(InvalidInput) as refused:
         check_definition(a_workflow(**changes))

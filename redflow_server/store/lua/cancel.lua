@@ -8,12 +8,12 @@
 --@include keys now run save index lane due failures lease finish relief leave
 local run = read_run(ARGV[2])
 
--- The requests that were accepted, each between spaces, so that a repeat of one is accepted too.
-local function asked_by(run) return run.cancelRequestIds or ' ' end
+-- The requests that were accepted, each between line ends, which no id has, so that a repeat of one is accepted too.
+local function asked_by(run) return run.cancelRequestIds or '\n' end
 
 if not run then return 'missing' end
 if ended(run) then
-  local repeated = run.status == 'canceled' and ARGV[4] ~= '' and string.find(asked_by(run), ' ' .. ARGV[4] .. ' ', 1, true)
+  local repeated = run.status == 'canceled' and ARGV[4] ~= '' and string.find(asked_by(run), '\n' .. ARGV[4] .. '\n', 1, true)
   return repeated and 'accepted' or 'finished'
 end
 begin_writes()
@@ -21,7 +21,7 @@ if not given(run.cancelRequestedAt) then
   put(run, 'cancelRequestedAt', now)
   put(run, 'cancelReason', ARGV[3])
 end
-if ARGV[4] ~= '' and #asked_by(run) < 1000 then put(run, 'cancelRequestIds', asked_by(run) .. ARGV[4] .. ' ') end
+if ARGV[4] ~= '' and #asked_by(run) < 1000 then put(run, 'cancelRequestIds', asked_by(run) .. ARGV[4] .. '\n') end
 save(run)
 if run.leaseToken then
   redis.call('PUBLISH', gateway_channel(gateway_of(run)), 'stop ' .. run.leaseToken .. ' user ' .. ARGV[3])

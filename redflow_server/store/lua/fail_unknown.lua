@@ -2,20 +2,21 @@
 -- started through a definition wait: their worker is on its way.
 -- KEYS    prefix
 -- ARGS    now queue workflow grace_ms offset limit
--- RETURNS failed next_offset; next_offset false at the end of the lane
+-- RETURNS failed next_offset is_empty; next_offset false at the end of the lane
 -- EMITS   finished
 -- REPEAT  yes
 --@include keys now run save index lane due failures finish relief
 local queue, workflow, grace_ms = ARGV[2], ARGV[3], tonumber(ARGV[4])
 local offset, limit = tonumber(ARGV[5]), tonumber(ARGV[6])
-if redis.call('EXISTS', workflow_key(workflow)) == 1 then return {0, false} end
+local lane = lane_key(lane_name(queue, workflow))
+if redis.call('EXISTS', workflow_key(workflow)) == 1 then return {0, false, 1 - redis.call('EXISTS', lane)} end
 
 local function is_unknown(run)
   local here = run and run.status == 'queued' and run.queue == queue and run.workflow == workflow
   return here and not run.typed and now - (tonumber(run.queuedAt or run.createdAt) or 0) >= grace_ms
 end
 
-local ids, failed = redis.call('ZRANGE', lane_key(lane_name(queue, workflow)), offset, offset + limit - 1), 0
+local ids, failed = redis.call('ZRANGE', lane, offset, offset + limit - 1), 0
 begin_writes()
 for _, id in ipairs(ids) do
   local run = read_run(id)
@@ -27,4 +28,4 @@ for _, id in ipairs(ids) do
     failed = failed + 1
   end
 end
-return {failed, #ids == limit and offset + limit - failed}
+return {failed, #ids == limit and offset + limit - failed, 1 - redis.call('EXISTS', lane)}

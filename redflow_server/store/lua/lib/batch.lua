@@ -3,7 +3,10 @@
 local answers, at = {}, 2
 while at <= #ARGV do
   local count = tonumber(ARGV[at])
-  local worked, answer = pcall(transition, {ARGV[1], unpack(ARGV, at + 1, at + count)})
+  -- Not by unpack: a result may come with more steps than Lua's stack has room for.
+  local arguments = {ARGV[1]}
+  for i = 1, count do arguments[i + 1] = ARGV[at + i] end
+  local worked, answer = pcall(transition, arguments)
   if not worked then answer = {err = type(answer) == 'table' and answer.err or answer} end
   answers[#answers + 1] = answer
   at = at + count + 1

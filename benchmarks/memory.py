@@ -1,4 +1,4 @@
-"""What runs cost in memory: `python docs/memory_per_run.py`. Makes runs in an embedded store and prints bytes a run.
+"""What runs cost in memory: `python -m benchmarks.memory`. Makes runs in an embedded store and prints bytes a run.
 
 `--redis URL` measures in a Redis of yours instead, under a prefix of its own that is removed at the end.
 """

@@ -1,0 +1,271 @@
+"""What a gateway has to say to a worker: bounded messages, control first, the end last, and nothing lost."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Final
+
+import pytest
+
+from redflow_server.domain.leases import ClaimedRun, Lane, Stop, StopReason
+from redflow_server.domain.payloads import Payload
+from redflow_server.domain.runs import Step
+from redflow_server.domain.session import (
+    Draining,
+    GatewayMessage,
+    HeartbeatReply,
+    ItemAnswer,
+    ItemStatus,
+    SessionEnd,
+    SessionOpened,
+)
+from redflow_server.domain.states import StepKind, StepStatus
+from redflow_server.engine.outbox import MESSAGE_BYTES, MESSAGE_ITEMS, Outbox
+
+LARGEST_PAYLOAD: Final = 1024 * 1024
+LARGEST_MESSAGE: Final = 4 * 1024 * 1024
+"""What a worker takes that does not say how much it takes."""
+
+
+def a_step(name: str = "a", size_bytes: int = 0) -> Step:
+    output = Payload(b"x" * size_bytes)
+    return Step(name, 1, StepKind.FUNCTION, StepStatus.SUCCEEDED, 1, output=output, size_bytes=size_bytes)
+
+
+def a_run(number: int, input_bytes: int = 2, *steps: Step) -> ClaimedRun:
+    return ClaimedRun(f"run_{number}", f"token-{number}", Lane("q", "w"), 1, 1, 1, Payload(b"x" * input_bytes), steps)
+
+
+def an_answer(number: int, *conflicting: Step) -> ItemAnswer:
+    return ItemAnswer(number, ItemStatus.CONFLICT if conflicting else ItemStatus.OK, conflicting=conflicting)
+
+
+def a_stop(number: int) -> Stop:
+    return Stop(f"token-{number}", StopReason.USER)
+
+
+def bytes_of(message: GatewayMessage) -> int:
+    """The payload bytes that a message carries."""
+    steps = [step for run in message.assignments for step in run.steps or ()]
+    steps += [step for answer in message.answers for step in answer.conflicting]
+    inputs = sum(len(run.input.data) for run in message.assignments if run.input)
+    return inputs + sum(len(step.output.data) for step in steps if step.output)
+
+
+async def take_all(outbox: Outbox) -> list[GatewayMessage]:
+    """Every message that is ready, as a stream takes them that never has to wait."""
+    messages: list[GatewayMessage] = []
+    while True:
+        taking = asyncio.create_task(outbox.take())
+        await asyncio.sleep(0)
+        if not taking.done():
+            taking.cancel()
+            await asyncio.wait([taking])
+            return messages
+        messages.append(taking.result())
+        if messages[-1].end is not None:
+            return messages
+
+
+async def test_an_empty_outbox_waits_until_there_is_something_to_say() -> None:
+    outbox = Outbox()
+    taking = asyncio.create_task(outbox.take())
+    await asyncio.sleep(0)
+    assert not taking.done()
+
+    outbox.answer(an_answer(1))
+
+    message = await asyncio.wait_for(taking, 1)
+    assert message.answers == (an_answer(1),)
+    assert await take_all(outbox) == []
+
+
+async def test_everything_that_is_queued_leaves_in_one_message() -> None:
+    outbox = Outbox()
+    opened, draining = SessionOpened("s", 1, (), ()), Draining(1000, 0)
+    outbox.open(opened)
+    outbox.answer(an_answer(1))
+    outbox.stop(a_stop(1))
+    outbox.assign(a_run(2))
+    outbox.reply(HeartbeatReply(7, (), ()))
+    outbox.drain(draining)
+
+    [message] = await take_all(outbox)
+
+    assert message == GatewayMessage(
+        opened, HeartbeatReply(7, (), ()), (an_answer(1),), (a_stop(1),), (a_run(2),), draining=draining
+    )
+    assert outbox.queued == 0
+
+
+# ---- bounds ----
+
+
+async def test_a_message_has_at_most_so_many_items_of_each_kind_and_they_keep_their_order() -> None:
+    count = 2 * MESSAGE_ITEMS + 10
+    outbox = Outbox()
+    for number in range(count):
+        outbox.answer(an_answer(number))
+        outbox.stop(a_stop(number))
+        outbox.assign(a_run(number))
+    assert outbox.queued == 3 * count
+
+    messages = await take_all(outbox)
+
+    assert len(messages) == 3
+    assert max(len(message.answers) for message in messages) == MESSAGE_ITEMS
+    assert [answer for message in messages for answer in message.answers] == list(map(an_answer, range(count)))
+    assert [stop for message in messages for stop in message.stops] == list(map(a_stop, range(count)))
+    assert [run for message in messages for run in message.assignments] == list(map(a_run, range(count)))
+
+
+@pytest.mark.parametrize("where", ["input", "steps", "both"])
+async def test_a_message_has_at_most_a_mebibyte_of_assignments(where: str) -> None:
+    outbox = Outbox()
+    size = 200_000
+    inputs, steps = (0 if where == "steps" else size), (0 if where == "input" else size)
+    for number in range(20):
+        outbox.assign(a_run(number, inputs, a_step("a", steps // 2), a_step("b", steps // 2)))
+
+    messages = await take_all(outbox)
+
+    assert all(bytes_of(message) <= MESSAGE_BYTES for message in messages)
+    assert len(messages) == (10 if where == "both" else 4)
+    assert [run.run_id for message in messages for run in message.assignments] == [f"run_{n}" for n in range(20)]
+
+
+async def test_an_assignment_larger_than_that_goes_alone() -> None:
+    outbox = Outbox()
+    for number, size in enumerate((10, 2 * LARGEST_PAYLOAD, 10)):
+        outbox.assign(a_run(number, size))
+    assert [len(message.assignments) for message in await take_all(outbox)] == [1, 1, 1]
+
+
+async def test_answers_that_carry_values_keep_to_what_a_worker_takes_in_one_message() -> None:
+    outbox = Outbox()
+    for number in range(10):
+        outbox.answer(an_answer(number, a_step("a", LARGEST_PAYLOAD)))
+
+    messages = await take_all(outbox)
+
+    assert [answer.request_id for message in messages for answer in message.answers] == list(range(10))
+    assert max(bytes_of(message) for message in messages) < LARGEST_MESSAGE
+
+
+# ---- order ----
+
+
+async def test_control_does_not_wait_behind_assignments() -> None:
+    outbox = Outbox()
+    for number in range(10):
+        outbox.assign(a_run(number, LARGEST_PAYLOAD))
+    outbox.answer(an_answer(1))
+    outbox.stop(a_stop(99))
+    outbox.reply(HeartbeatReply(1, (), ()))
+
+    first = await outbox.take()
+
+    assert (first.answers, first.stops) == ((an_answer(1),), (a_stop(99),))
+    assert first.heartbeat_reply is not None
+    outbox.answer(an_answer(2))
+    second = await outbox.take()
+    assert second.answers == (an_answer(2),)
+    assert (second.heartbeat_reply, len(second.assignments)) == (None, 1)
+
+
+async def test_only_the_newest_answer_to_a_heartbeat_counts() -> None:
+    outbox = Outbox()
+    for sequence in (1, 2, 3):
+        outbox.reply(HeartbeatReply(sequence, (), ()))
+    [message] = await take_all(outbox)
+    assert message.heartbeat_reply == HeartbeatReply(3, (), ())
+
+
+async def test_a_worker_is_told_that_nothing_follows_with_the_last_assignment_and_once() -> None:
+    outbox = Outbox()
+    for number in range(MESSAGE_ITEMS + 1):
+        outbox.assign(a_run(number))
+    outbox.drained()
+
+    messages = await take_all(outbox)
+
+    assert [(len(message.assignments), message.is_drained) for message in messages] == [
+        (MESSAGE_ITEMS, False),
+        (1, True),
+    ]
+    outbox.answer(an_answer(1))
+    assert [message.is_drained for message in await take_all(outbox)] == [False]
+    outbox.drained()
+    assert [message.is_drained for message in await take_all(outbox)] == [True]
+
+
+async def test_the_end_comes_when_everything_else_has_been_said() -> None:
+    outbox = Outbox()
+    for number in range(MESSAGE_ITEMS + 1):
+        outbox.answer(an_answer(number))
+    outbox.assign(a_run(1))
+    outbox.drained()
+    end = SessionEnd("WHY", "words")
+    outbox.end(end)
+
+    messages = await take_all(outbox)
+
+    assert [message.end for message in messages] == [None, end]
+    assert sum(len(message.answers) for message in messages) == MESSAGE_ITEMS + 1
+    assert any(message.is_drained for message in messages)
+
+
+async def test_the_first_reason_to_end_stays_and_without_one_a_session_ends_as_agreed() -> None:
+    outbox = Outbox()
+    outbox.end(SessionEnd("FIRST", ""))
+    outbox.end(SessionEnd("SECOND", ""))
+    outbox.end()
+    [message] = await take_all(outbox)
+    assert message.end == SessionEnd("FIRST", "")
+
+    agreed = Outbox()
+    agreed.end()
+    [message] = await take_all(agreed)
+    assert message.end == SessionEnd("", "")
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_whatever_is_said_in_whatever_order_arrives_once_and_in_its_order(seed: int) -> None:
+    chance = random.Random(seed)
+    outbox = Outbox()
+    said: dict[str, list[object]] = {"answers": [], "stops": [], "assignments": []}
+    heard: dict[str, list[object]] = {name: [] for name in said}
+    messages: list[GatewayMessage] = []
+
+    def say(number: int) -> None:
+        match chance.choice(("answers", "stops", "assignments")):
+            case "answers":
+                said["answers"].append(an_answer(number))
+                outbox.answer(an_answer(number))
+            case "stops":
+                said["stops"].append(a_stop(number))
+                outbox.stop(a_stop(number))
+            case _:
+                run = a_run(number, chance.choice((0, 1000, 300_000)))
+                said["assignments"].append(run)
+                outbox.assign(run)
+
+    for number in range(600):
+        say(number)
+        if chance.random() < 0.05:
+            messages.append(await outbox.take())
+    outbox.drained()
+    outbox.end()
+    messages += await take_all(outbox)
+
+    for message in messages:
+        for name, parts in heard.items():
+            parts += getattr(message, name)
+        assert len(message.assignments) <= MESSAGE_ITEMS
+        assert bytes_of(message) <= MESSAGE_BYTES
+    assert heard == said
+    assert [message.end is not None for message in messages] == [False] * (len(messages) - 1) + [True]
+    drained_at = [number for number, message in enumerate(messages) if message.is_drained]
+    assert len(drained_at) == 1
+    assert not any(message.assignments for message in messages[drained_at[0] + 1 :])
