@@ -73,6 +73,9 @@ class Crew:
 
     def _begin(self, assignments: tuple[Assignment, ...]) -> None:
         assert self._protocol is not None
+        # Said before the first of them begins, which may block the loop from its first line.
+        tokens = [assignment.lease_token for assignment in assignments]
+        self._link.tell(lambda protocol: protocol.started(tokens))
         for assignment in assignments:
             workflow = self._workflows[assignment.workflow]
             execution = Execution(assignment, workflow, self._link, self._threads, self._protocol.max_payload_bytes)
@@ -89,6 +92,7 @@ class Crew:
             self._tell_slots()
         if not task.cancelled() and task.exception() is not None:
             log.error("the end of run %s was not reported", execution.run_id, exc_info=task.exception())
+            self._link.tell(lambda protocol: protocol.give_up(execution.token))
 
     def _stop(self, stops: tuple[Stop, ...]) -> None:
         assert self._protocol is not None
@@ -113,6 +117,10 @@ class Crew:
         self._link.tell(lambda protocol: protocol.set_slot_limit(limit))
 
     # ---- the end ----
+
+    async def settle(self) -> None:
+        """Waits for handlers that were told to end, not for long."""
+        await self._wait(STOP_GRACE)
 
     def hurry(self) -> None:
         """Whoever waits for handlers to finish waits no longer."""
@@ -149,4 +157,6 @@ class Crew:
 
     def close(self) -> None:
         """Takes no more work."""
+        if self._executions:
+            log.warning("leaving %d handlers that have not ended", len(self._executions))
         self._threads.close()

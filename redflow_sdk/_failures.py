@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import traceback
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -15,6 +16,8 @@ TRACEBACK_CHARS: Final = 32 * 1024
 CAUSE_CHARS: Final = 2 * 1024
 MAX_CAUSES: Final = 8
 MAX_DETAILS: Final = 100
+MAX_RELATED: Final = 1000
+TYPE_CHARS: Final = 1024
 
 _KINDS: Final[tuple[tuple[type[BaseException], FailureKind], ...]] = (
     (errors.InputValidationError, "validation"),
@@ -35,19 +38,13 @@ def failure_of(error: BaseException) -> Failure:
     for depth in range(len(links) - 1, -1, -1):
         failure = _one(links[depth], depth == 0, failure)
     assert failure is not None
-    never = any(_forbids_retry(link) for link in links)
-    delay = next((link.delay for link in links if isinstance(link, errors.RetryAfterError)), None)
-    details = error.details[:MAX_DETAILS] if isinstance(error, errors.InputValidationError) else None
-    return Failure(
-        failure.type,
-        failure.message,
-        failure.kind,
-        failure.traceback,
-        "python",
-        details=details,
-        cause=failure.cause,
-        no_retry=never,
-        retry_after=delay,
+    related = list(_related(error))
+    delays = (_delay_of(other) for other in related if isinstance(other, errors.RetryAfterError))
+    return replace(
+        failure,
+        details=_details_of(error) if isinstance(error, errors.InputValidationError) else None,
+        no_retry=any(isinstance(other, errors.NonRetriableError) for other in related),
+        retry_after=next((delay for delay in delays if delay is not None), None),
     )
 
 
@@ -59,16 +56,17 @@ def fitted(failure: Failure, limit_bytes: int) -> Failure:
         replace(failure, details=None, traceback=""),
         replace(failure, details=None, traceback="", cause=None),
     ):
-        if _size(smaller) <= limit_bytes:
+        if size_of(smaller) <= limit_bytes:
             return smaller
     kept = max(0, limit_bytes // 2 - 200) // 4
     return replace(smaller, type=failure.type[:100], message=_bounded(failure.message, kept))
 
 
-def _size(failure: Failure) -> int:
+def size_of(failure: Failure) -> int:
+    """About how many bytes it takes in a message, and not less."""
     details = len(json.dumps(failure.details)) if failure.details is not None else 0
     texts = (failure.type, failure.message, failure.traceback)
-    cause = _size(failure.cause) if failure.cause is not None else 0
+    cause = size_of(failure.cause) if failure.cause is not None else 0
     return 200 + details + sum(len(text.encode()) for text in texts) + cause
 
 
@@ -83,7 +81,7 @@ def _one(error: BaseException, is_outermost: bool, cause: Failure | None) -> Fai
     error_kind: FailureKind = "error"
     kind = next((kind for types, kind in _KINDS if isinstance(error, types)), error_kind)
     return Failure(
-        type=type(error).__name__,
+        type=_bounded(type(error).__name__, TYPE_CHARS),
         message=_bounded(_text_of(error), MESSAGE_CHARS if is_outermost else CAUSE_CHARS),
         kind=kind,
         traceback=_traceback_of(error) if is_outermost else "",
@@ -107,16 +105,45 @@ def _chain(error: BaseException) -> list[BaseException]:
     return links
 
 
-def _forbids_retry(error: BaseException) -> bool:
-    if isinstance(error, BaseExceptionGroup):
-        return any(_forbids_retry(member) for member in error.exceptions)
-    return isinstance(error, errors.NonRetriableError)
+def _related(error: BaseException) -> Iterator[BaseException]:
+    """The exception, the members of groups, and all their causes: what may say how to go on. Bounded."""
+    waiting = [error]
+    seen: set[int] = set()
+    while waiting and len(seen) < MAX_RELATED:
+        link = waiting.pop()
+        if id(link) in seen:
+            continue
+        seen.add(id(link))
+        yield link
+        led_to = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+        if led_to is not None:
+            waiting.append(led_to)
+        if isinstance(link, BaseExceptionGroup):
+            waiting += reversed(link.exceptions)
+
+
+def _delay_of(error: errors.RetryAfterError) -> float | None:
+    """The delay it asks for; None when a subclass has forgotten or spoilt it."""
+    delay = getattr(error, "delay", None)
+    return float(delay) if isinstance(delay, (int, float)) and 0 <= delay < errors.MAX_SECONDS else None
+
+
+def _details_of(error: errors.InputValidationError) -> list[dict[str, str]] | None:
+    """The details; None when a subclass has none, or none that are JSON."""
+    details = getattr(error, "details", None)
+    if not isinstance(details, list):
+        return None
+    try:
+        json.dumps(details[:MAX_DETAILS], allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return details[:MAX_DETAILS]
 
 
 def _text_of(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as broken:  # str() of a user's exception may raise anything; the run has to fail all the same
+    except BaseException as broken:  # str() of a user's exception may raise anything; the run has to fail all the same
         return f"<{type(error).__name__}.__str__ raised {type(broken).__name__}>"
 
 

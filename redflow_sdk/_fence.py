@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from redflow_sdk._connection import Connection
 from redflow_sdk._protocol import WorkerProtocol
 from redflow_sdk._session import now
 
@@ -14,15 +15,16 @@ log = logging.getLogger("redflow.worker")
 class Fence:
     """Stops the handlers of a worker before their leases can have ended, and the worker when its loop was closed."""
 
-    def __init__(self, protocol: WorkerProtocol) -> None:
+    def __init__(self, protocol: WorkerProtocol, connection: Connection) -> None:
         self._protocol = protocol
+        self._connection = connection
 
     async def run(self) -> None:
         """Watches for ever."""
         while True:
             if self._protocol.is_orphaned:
                 log.error("the event loop of the worker was closed without draining it; its runs are handed back")
-                await self._protocol.finish()
+                self._connection.finish()
                 return
             fence_at = self._protocol.fence_at
             left = 0.2 if fence_at is None else fence_at - now()

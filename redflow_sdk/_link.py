@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
+from typing import TypeVar
 
 from redflow_sdk._messages import Answer, Item, StepSnapshot
 from redflow_sdk._protocol import WorkerProtocol
+from redflow_sdk._types import Value
+
+T = TypeVar("T")
 
 
 class Link:
@@ -19,7 +23,6 @@ class Link:
         self._protocol: WorkerProtocol | None = None
         self._items: list[tuple[Item, asyncio.Future[Answer]]] = []
         self._answers: list[tuple[asyncio.Future[Answer], Answer]] = []
-        self._started: list[str] = []
 
     def connect(self, protocol: WorkerProtocol) -> None:
         """Where it leads."""
@@ -35,17 +38,18 @@ class Link:
         self._items.append((item, future))
         return future
 
-    def started(self, token: str) -> None:
-        """The handler of a lease has begun."""
-        if not self._started:
-            self._loop.call_soon(self._flush_started)
-        self._started.append(token)
-
-    async def fetch(self, token: str, step_name: str) -> StepSnapshot | None:
-        """A step whose output did not fit into the assignment."""
+    async def step_on_record(self, token: str, name: str) -> StepSnapshot | None:
+        """A step whose output did not fit into the assignment; None when it or the lease is lost."""
         assert self._protocol is not None
-        fetching = asyncio.run_coroutine_threadsafe(self._protocol.fetch(token, step_name), self._io_loop)
-        return await asyncio.wrap_future(fetching)
+        return await self._on_io_thread(self._protocol.step_on_record(token, name))
+
+    async def steps_on_record(self, token: str) -> tuple[StepSnapshot, ...] | None:
+        """All steps of a run, when an assignment could not carry them; None when the lease is lost."""
+        assert self._protocol is not None
+        return await self._on_io_thread(self._protocol.steps_on_record(token))
+
+    async def _on_io_thread(self, work: Coroutine[Value, Value, T]) -> T:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._io_loop))
 
     def tell(self, what: Callable[[WorkerProtocol], None]) -> None:
         """Does something with the protocol, on its thread."""
@@ -55,10 +59,6 @@ class Link:
     def _flush(self) -> None:
         items, self._items = self._items, []
         self._io_loop.call_soon_threadsafe(self._submit, items)
-
-    def _flush_started(self) -> None:
-        tokens, self._started = self._started, []
-        self.tell(lambda protocol: protocol.started(tokens))
 
     def _resolve(self, answers: list[tuple[asyncio.Future[Answer], Answer]]) -> None:
         for future, answer in answers:

@@ -70,6 +70,8 @@ class Assignment:
     delivery_count: int
     input: Payload | None
     steps: tuple[StepSnapshot, ...]
+    has_more_steps: bool = False
+    """Whether more steps are on record than these."""
     parent_run_id: str = ""
     stop: Stop | None = None
     """An order to stop that came before the assignment."""
@@ -77,7 +79,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What a step function did."""
+    """What a step function did. `is_final` when it failed and is not to be run again in this attempt."""
 
     lease_token: str
     steps_recorded: int
@@ -86,6 +88,7 @@ class StepReport:
     output: Payload | None
     failure: Failure | None
     elapsed: float
+    is_final: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +268,8 @@ class Incoming:
     answers: tuple[tuple[int, Answer], ...]
     assignments: tuple[Assignment, ...]
     is_drained: bool
-    draining_grace: float | None
+    reconnect_delay: float | None
+    """Seconds to wait before going elsewhere, when the gateway goes away."""
     error: SessionError | None
 
 

@@ -1,6 +1,7 @@
-"""One worker instance on the wire: sessions come and go, leases and unanswered items stay.
+"""What one worker instance has to say, and has been told: its leases and unanswered items, which outlive sessions.
 
-Lives on the io thread. Handlers live on the worker's own loop; what is for them goes through `Handlers`.
+Lives on the io thread. Handlers live on the worker's own loop; what is for them goes through `Handlers`. Sessions come
+and go in `_connection`.
 """
 
 from __future__ import annotations
@@ -9,12 +10,11 @@ import asyncio
 import itertools
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
-from functools import partial
 from typing import Final, Protocol
 
-from redflow_sdk._leases import Leases, Unanswered
+from redflow_sdk._leases import Lease, Leases, Unanswered
 from redflow_sdk._messages import (
     ENDS_LEASE,
     Answer,
@@ -32,14 +32,12 @@ from redflow_sdk._messages import (
     Timing,
     Verdict,
 )
-from redflow_sdk._session import Session
-from redflow_sdk._transport.stream import BrokenStream
+from redflow_sdk._on_record import MAX_TIMES_TOLD, OnRecord
+from redflow_sdk._session import Session, now
 
 log = logging.getLogger("redflow.worker")
 
 DRAIN_TIMEOUT: Final = 5.0
-REDIAL_MIN: Final = 0.2
-REDIAL_MAX: Final = 15.0
 
 
 class Handlers(Protocol):
@@ -57,15 +55,9 @@ class Handlers(Protocol):
 
 
 class WorkerProtocol:
-    """One worker instance on the wire."""
+    """One worker instance as its gateways know it."""
 
-    def __init__(
-        self,
-        target: str,
-        opening: Opening,
-        handlers: Handlers,
-    ) -> None:
-        self._target = target
+    def __init__(self, opening: Opening, handlers: Handlers) -> None:
         self._opening = opening
         self._handlers = handlers
         self._known = {definition.name for definition in opening.definitions}
@@ -73,91 +65,33 @@ class WorkerProtocol:
         self._leases = Leases()
         self._unanswered: dict[int, Unanswered] = {}
         self._request_ids = itertools.count(1)
-        self._session_numbers = itertools.count(1)
+        self._on_record = OnRecord(self._leases)
+        self._restoring: set[asyncio.Task[None]] = set()
         self._session: Session | None = None
-        self._retiring: dict[Session, asyncio.Task[None]] = {}
         self._is_draining = False
         self._drained = asyncio.Event()
-        self._finished = asyncio.Event()
         self.opened = asyncio.Event()
         self.timing: Timing | None = None
         self.last_confirmed: float | None = None
         """When the last heartbeat or opening was sent that the gateway has answered."""
         self.max_payload_bytes = 1024 * 1024
 
-    @property
-    def is_draining(self) -> bool:
-        """Whether the worker takes no more runs."""
-        return self._is_draining
-
-    # ---- life ----
-
-    async def run(self) -> None:
-        """Keeps a session open until `finish`. Raises SessionRefusedError."""
-        backoff = 0.0
-        while not self._finished.is_set():
-            session = Session(self, next(self._session_numbers))
-            life = asyncio.create_task(session.run(self._target))
-            moving = asyncio.create_task(session.moves_on.wait())
-            try:
-                await asyncio.wait([life, moving], return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                moving.cancel()
-                if not life.done() and not session.moves_on.is_set():
-                    life.cancel()
-            if not life.done():
-                # The gateway is going away: the old session lives until a new one has taken over.
-                self._retiring[session] = life
-                life.add_done_callback(partial(self._retired, session))
-                continue
-            backoff = self._next_backoff(session, life, backoff)
-            await self._rest(random.uniform(0, backoff))
-        if self._retiring:
-            await asyncio.wait(self._retiring.values(), timeout=DRAIN_TIMEOUT)
-
-    def _next_backoff(self, session: Session, life: asyncio.Task[None], backoff: float) -> float:
-        """Sees how a session ended, and says how long to wait at most before the next."""
-        if self._session is session:
-            self._session = None
-        try:
-            life.result()
-        except BrokenStream as broken:
-            if session.is_open:
-                log.info("the session ended: %s", broken)
-                return 0.0
-            if not backoff:
-                log.warning("no session with %s: %s", self._target, broken)
-        return min(REDIAL_MAX, max(REDIAL_MIN, backoff * 2))
-
-    def _retired(self, session: Session, life: asyncio.Task[None]) -> None:
-        self._retiring.pop(session, None)
-        if self._session is session:
-            self._session = None
-        if not life.cancelled() and isinstance(life.exception(), BrokenStream):
-            log.debug("the old session ended: %s", life.exception())
-
-    async def _rest(self, delay: float) -> None:
-        try:
-            async with asyncio.timeout(max(delay, 0.01)):
-                await self._finished.wait()
-        except TimeoutError:
-            return
+    # ---- for the worker ----
 
     async def wait_open(self) -> None:
         """Returns when the first session is open."""
         await self.opened.wait()
 
-    async def finish(self) -> None:
-        """Ends the session; leases that are left go back to the gateway."""
-        self._finished.set()
+    def take_no_more(self) -> None:
+        """Refuses runs from now on, and says so."""
+        self._is_draining = True
         if self._session is not None:
-            self._session.close()
+            self._session.drain()
 
     async def drain(self) -> None:
         """Takes no more runs; returns when the gateway has said that none will come, or has no session to say it."""
-        self._is_draining = True
-        if self._session is not None and self._session.is_open:
-            self._session.drain()
+        self.take_no_more()
+        if self._session is not None:
             try:
                 async with asyncio.timeout(DRAIN_TIMEOUT):
                     await self._drained.wait()
@@ -170,14 +104,34 @@ class WorkerProtocol:
         if self._session is not None:
             self._session.tell_capacity()
 
+    @property
+    def is_orphaned(self) -> bool:
+        """Whether there is nobody left to run handlers."""
+        return self._handlers.is_gone
+
+    @property
+    def fence_at(self) -> float | None:
+        """When the leases have to be taken for lost; None while none was ever confirmed."""
+        if self.timing is None or self.last_confirmed is None:
+            return None
+        return self.last_confirmed + self.timing.lease - self.timing.fence_margin
+
+    def fence(self) -> None:
+        """The leases may be over: every handler stops, and nothing starts, until a session says what is still held."""
+        fenced = self._leases.fence()
+        if fenced:
+            log.warning("no gateway answered in time: %d runs are stopped before their leases end", len(fenced))
+            self._let_go(fenced)
+
+    def lose_everything(self) -> None:
+        """There will be no session again: no lease is this worker's any more."""
+        self.lose(self._leases.tokens())
+
     # ---- for handlers ----
 
-    def started(self, tokens: list[str]) -> None:
-        """The handlers of these leases have begun."""
-        for token in tokens:
-            lease = self._leases.get(token)
-            if lease is not None and lease.state is LeaseState.NOT_STARTED:
-                lease.state = LeaseState.RUNNING
+    def started(self, tokens: Collection[str]) -> None:
+        """The handlers of these leases begin."""
+        self._leases.begin(tokens)
 
     def submit(self, item: Item, done: Callable[[Answer], None]) -> None:
         """Sends an item until it is answered; LEASE_LOST at once when the lease is gone."""
@@ -187,58 +141,21 @@ class WorkerProtocol:
             return
         if isinstance(item, StepReport):
             lease.reported.append(item)
-        entry = Unanswered(next(self._request_ids), item, done)
-        self._unanswered[entry.request_id] = entry
-        if self._session is not None:
-            self._session.send(entry)
+        self._send(Unanswered(next(self._request_ids), item, done))
 
     def give_up(self, token: str) -> None:
         """Nothing more is said about the lease; it is left to the gateway to find that out."""
         self._leases.drop(token)
 
-    async def fetch(self, token: str, step_name: str) -> StepSnapshot | None:
-        """A step whose output did not fit into the assignment; None when the lease is lost. Tried until answered."""
-        while token in self._leases:
-            session = self._session
-            if session is not None and session.is_open:
-                try:
-                    return await session.fetch(token, step_name)
-                except BrokenStream as broken:
-                    log.debug("fetching step %s: %s", step_name, broken)
-            await asyncio.sleep(0.2)
-        return None
+    async def step_on_record(self, token: str, name: str) -> StepSnapshot | None:
+        """A step whose output did not fit into the assignment; None when it or the lease is lost."""
+        return await self._on_record.step(token, name)
+
+    async def steps_on_record(self, token: str) -> tuple[StepSnapshot, ...] | None:
+        """All steps of a run, when an assignment could not carry them; None when the lease is lost."""
+        return await self._on_record.steps(token)
 
     # ---- for sessions ----
-
-    def opening(self, session_number: int) -> Opening:
-        """What a new session says first."""
-        first = self._opening
-        return replace(
-            first,
-            slot_limit=0 if self._is_draining else self._slot_limit,
-            session_number=session_number,
-            held=self._leases.inventory(),
-        )
-
-    def session_opened(self, session: Session, opened: Opened) -> None:
-        """A session is open: it carries everything from now on."""
-        self._session = session
-        self.timing = opened.timing
-        self.max_payload_bytes = opened.max_payload_bytes
-        for problem in opened.problems:
-            log.warning("workflow %s is not registered (%s): %s", problem.workflow, problem.reason, problem.message)
-        for token in opened.finished:
-            # Its result has arrived; the answer comes when the item is sent again.
-            log.debug("lease %s had ended", token)
-        self.lose(opened.lost)
-        self._forget_fenced(self.inventory())
-        if opened.stops:
-            self._handlers.stop_handlers(opened.stops)
-        for entry in self._unanswered.values():
-            session.send(entry)
-        if self._is_draining:
-            session.drain()
-        self.opened.set()
 
     @property
     def slot_limit(self) -> int:
@@ -248,6 +165,53 @@ class WorkerProtocol:
     def inventory(self) -> tuple[tuple[str, LeaseState], ...]:
         """Every lease held."""
         return self._leases.inventory()
+
+    def opening(self, session_number: int) -> Opening:
+        """What a new session says first."""
+        return replace(
+            self._opening,
+            slot_limit=0 if self._is_draining else self._slot_limit,
+            session_number=session_number,
+            held=self._leases.inventory(),
+        )
+
+    def session_opened(self, session: Session, opened: Opened) -> None:
+        """A session is open: it carries everything from now on."""
+        self._session = session
+        self._on_record.ask(session)
+        self.timing = opened.timing
+        self.max_payload_bytes = opened.max_payload_bytes
+        for problem in opened.problems:
+            log.warning("workflow %s is not registered (%s): %s", problem.workflow, problem.reason, problem.message)
+        # A lease that ended by our own report, whose answer was lost, is answered when the report comes again.
+        reported = {entry.item.lease_token for entry in self._unanswered.values() if isinstance(entry.item, ENDS_LEASE)}
+        self.lose((*opened.lost, *(token for token in opened.finished if token not in reported)))
+        self._forget_fenced(self.inventory())
+        if opened.stops:
+            self._handlers.stop_handlers(opened.stops)
+        for entry in self._unanswered.values():
+            session.send(entry)
+        if self._is_draining:
+            session.drain()
+        self.opened.set()
+
+    def session_ended(self, session: Session) -> None:
+        """A session is over."""
+        if self._session is session:
+            self._session = None
+            self._on_record.ask(None)
+
+    def beat_answered(self, session: Session, sent_at: float, listed: tuple[tuple[str, LeaseState], ...]) -> None:
+        """The gateway has answered a heartbeat that was sent then and listed these leases."""
+        if session is self._session:
+            self.last_confirmed = max(self.last_confirmed or 0.0, sent_at)
+            self._forget_fenced(listed)
+
+    def _forget_fenced(self, listed: tuple[tuple[str, LeaseState], ...]) -> None:
+        """The gateway has heard that these leases are fenced, and has handed them back."""
+        for token, state in listed:
+            if state is LeaseState.FENCED:
+                self._leases.drop(token)
 
     def take(self, assignments: tuple[Assignment, ...]) -> list[Receipt]:
         """Accepts the runs there is room for."""
@@ -264,45 +228,69 @@ class WorkerProtocol:
                 accepted.append(assignment)
         if accepted and not self.is_orphaned:
             self._handlers.assign(tuple(accepted))
-            stops = tuple(assignment.stop for assignment in accepted if assignment.stop is not None)
-            if stops:
-                self._handlers.stop_handlers(stops)
         return receipts
 
     def _reject(self, assignment: Assignment) -> RejectReason | None:
         if assignment.workflow not in self._known:
             return RejectReason.UNKNOWN_WORKFLOW
-        if len(self._leases) >= self._slot_limit:
-            return RejectReason.OVERLOADED
-        if self._finished.is_set():
+        if self._is_draining:
             return RejectReason.DRAINING
+        is_fenced = self.fence_at is not None and now() >= self.fence_at
+        if is_fenced or len(self._leases) >= self._slot_limit:
+            return RejectReason.OVERLOADED
         return None
+
+    def stop(self, stops: tuple[Stop, ...]) -> None:
+        """The gateway orders handlers to stop."""
+        self.lose(tuple(stop.lease_token for stop in stops if stop.reason.is_lost))
+        rest = tuple(stop for stop in stops if not stop.reason.is_lost and stop.lease_token in self._leases)
+        if rest:
+            self._handlers.stop_handlers(rest)
+
+    def lose(self, tokens: Collection[str]) -> None:
+        """These leases are no longer this worker's."""
+        lost = {token for token in tokens if self._leases.drop(token) is not None}
+        if lost:
+            self._let_go(lost)
+
+    def _let_go(self, tokens: Collection[str]) -> None:
+        """Nothing more may be said under these leases."""
+        for entry in [entry for entry in self._unanswered.values() if entry.item.lease_token in tokens]:
+            del self._unanswered[entry.request_id]
+            entry.done(Answer(Verdict.LEASE_LOST))
+        self._handlers.stop_handlers(tuple(Stop(token, StopReason.LEASE_LOST) for token in tokens))
+
+    def drained(self) -> None:
+        """No assignment follows on the session."""
+        self._drained.set()
+
+    # ---- answers ----
 
     def answer(self, request_id: int, answer: Answer) -> None:
         """An item has been answered."""
         entry = self._unanswered.get(request_id)
         if entry is None:
             return
+        token = entry.item.lease_token
+        lease = self._leases.get(token)
         if answer.verdict is Verdict.UNAVAILABLE:
-            loop = asyncio.get_running_loop()
-            loop.call_later(max(0.05, answer.retry_delay) * random.uniform(0.5, 1.0), self._send_again, request_id)
+            delay = max(0.05, answer.retry_delay) * random.uniform(1.0, 1.5)
+            asyncio.get_running_loop().call_later(delay, self._send_again, request_id)
             return
-        lease = self._leases.get(entry.item.lease_token)
         if answer.verdict is Verdict.STEPS_MISSING and lease is not None:
-            self._report_again(entry, lease.reported)
+            self._restore_steps(entry, lease)
             return
         del self._unanswered[request_id]
-        if self._ends_lease(entry.item, answer):
-            self._leases.drop(entry.item.lease_token)
+        if _ends_lease(entry.item, answer):
+            self._leases.drop(token)
         elif answer.cancel_requested:
-            self._handlers.stop_handlers((Stop(entry.item.lease_token, StopReason.USER),))
+            self._handlers.stop_handlers((Stop(token, StopReason.USER),))
         entry.done(answer)
 
-    def _ends_lease(self, item: Item, answer: Answer) -> bool:
-        if answer.verdict in (Verdict.LEASE_LOST, Verdict.MOVED):
-            return True
-        ended = answer.verdict in (Verdict.OK, Verdict.DUPLICATE, Verdict.CANCELED)
-        return ended and isinstance(item, ENDS_LEASE)
+    def _send(self, entry: Unanswered) -> None:
+        self._unanswered[entry.request_id] = entry
+        if self._session is not None:
+            self._session.send(entry)
 
     def _send_again(self, request_id: int) -> None:
         entry = self._unanswered.get(request_id)
@@ -312,88 +300,32 @@ class WorkerProtocol:
                 if later.item.lease_token == entry.item.lease_token and later.request_id >= request_id:
                     self._session.send(later)
 
-    def _report_again(self, entry: Unanswered, reported: list[StepReport]) -> None:
-        """The store has lost steps of this delivery: they go first, then the item again."""
-        if self._session is None:
+    def _restore_steps(self, entry: Unanswered, lease: Lease) -> None:
+        """The store has lost steps: they go first, then the item again."""
+        run_id = lease.assignment.run_id
+        if entry.times_told == 0:
+            log.warning("the store has lost steps of run %s; reporting them again", run_id)
+        if entry.times_told == MAX_TIMES_TOLD:
+            log.error("the store has lost steps of run %s that this worker does not have; the run is left", run_id)
+            self.lose((entry.item.lease_token,))
             return
-        log.warning(
-            "the store has lost steps of run %s; reporting them again", entry.item.lease_token.partition(".")[0]
-        )
-        for report in reported:
-            if report is entry.item:
-                continue
-            again = replace(report, steps_recorded=0)
-            repeated = Unanswered(next(self._request_ids), again, lambda answer: None)
-            self._unanswered[repeated.request_id] = repeated
-            self._session.send(repeated)
-        self._session.send(entry)
+        restoring = asyncio.create_task(self._tell_again(entry, lease))
+        self._restoring.add(restoring)
+        restoring.add_done_callback(self._restoring.discard)
 
-    def lose(self, tokens: tuple[str, ...]) -> None:
-        """These leases are no longer this worker's."""
-        stops = []
-        for token in tokens:
-            lease = self._leases.drop(token)
-            if lease is not None:
-                stops.append(Stop(token, StopReason.LEASE_LOST))
-                self._answer_lost(token)
-        if stops:
-            self._handlers.stop_handlers(tuple(stops))
-
-    def _answer_lost(self, token: str) -> None:
-        for request_id, entry in list(self._unanswered.items()):
-            if entry.item.lease_token == token:
-                del self._unanswered[request_id]
-                entry.done(Answer(Verdict.LEASE_LOST))
-
-    def stop(self, stops: tuple[Stop, ...]) -> None:
-        """The gateway orders handlers to stop."""
-        lost = tuple(stop.lease_token for stop in stops if stop.reason.is_lost)
-        self.lose(lost)
-        rest = tuple(stop for stop in stops if not stop.reason.is_lost and stop.lease_token in self._leases)
-        if rest:
-            self._handlers.stop_handlers(rest)
-
-    def fence(self) -> None:
-        """The leases may be over: every handler stops, and nothing starts, until a session says what is still held."""
-        stops = []
-        for token in self._leases.tokens():
-            lease = self._leases.get(token)
-            if lease is not None and lease.state is not LeaseState.FENCED:
-                lease.state = LeaseState.FENCED
-                stops.append(Stop(token, StopReason.LEASE_LOST))
-                self._answer_lost(token)
-        if stops:
-            log.warning("no gateway answered in time: %d runs are stopped before their leases end", len(stops))
-            self._handlers.stop_handlers(tuple(stops))
-
-    def beat_answered(self, session: Session, sent_at: float, listed: tuple[tuple[str, LeaseState], ...]) -> None:
-        """The gateway has answered a heartbeat that was sent then and listed these leases."""
-        if session is not self._session:
+    async def _tell_again(self, entry: Unanswered, lease: Lease) -> None:
+        times_told, entry.times_told = entry.times_told, entry.times_told + 1
+        reports = await self._on_record.reports_again(lease, times_told)
+        if entry.request_id not in self._unanswered:
             return
-        self.last_confirmed = max(self.last_confirmed or 0.0, sent_at)
-        self._forget_fenced(listed)
-        # Every lease has been listed here and answered: the sessions before this one may go.
-        for old in self._retiring:
-            old.close()
+        for report in reports:
+            if not (isinstance(entry.item, StepReport) and report.name == entry.item.name):
+                self._send(Unanswered(next(self._request_ids), report, lambda answer: None))
+        self._send(entry)
 
-    def _forget_fenced(self, listed: tuple[tuple[str, LeaseState], ...]) -> None:
-        """The gateway has heard that these leases are fenced, and has handed them back."""
-        for token, state in listed:
-            if state is LeaseState.FENCED:
-                self._leases.drop(token)
 
-    def drained(self) -> None:
-        """No assignment follows on the session."""
-        self._drained.set()
-
-    @property
-    def is_orphaned(self) -> bool:
-        """Whether there is nobody left to run handlers."""
-        return self._handlers.is_gone
-
-    @property
-    def fence_at(self) -> float | None:
-        """When the leases have to be taken for lost; None while none was ever confirmed."""
-        if self.timing is None or self.last_confirmed is None:
-            return None
-        return self.last_confirmed + self.timing.lease - self.timing.fence_margin
+def _ends_lease(item: Item, answer: Answer) -> bool:
+    if answer.verdict in (Verdict.LEASE_LOST, Verdict.MOVED):
+        return True
+    ended = answer.verdict in (Verdict.OK, Verdict.DUPLICATE, Verdict.CANCELED)
+    return ended and isinstance(item, ENDS_LEASE)

@@ -8,10 +8,13 @@ import random
 import time
 from typing import Final, Protocol
 
+from redflow_sdk._failures import size_of
 from redflow_sdk._leases import Unanswered
 from redflow_sdk._messages import (
     Answer,
     Assignment,
+    Completed,
+    Failed,
     Incoming,
     Item,
     LeaseState,
@@ -20,6 +23,7 @@ from redflow_sdk._messages import (
     Outgoing,
     Receipt,
     SessionError,
+    StepReport,
     StepSnapshot,
     Stop,
     Timing,
@@ -97,8 +101,13 @@ class Session:
         self._wanted = asyncio.Event()
         self._last_heard = now()
         self.is_open = False
-        self.moves_on = asyncio.Event()
-        """Set when the gateway asks the worker to go elsewhere."""
+        self.was_served = False
+        """Whether the gateway has said anything after the opening."""
+        self.settled = asyncio.Event()
+        """Set when the gateway has answered a heartbeat, and with it for every lease."""
+        self.leaves = asyncio.Event()
+        """Set when the gateway asks the worker to go elsewhere, in `reconnect_delay` seconds."""
+        self.reconnect_delay = 0.0
 
     async def run(self, target: str) -> None:
         """Opens, then reads and writes until the end. Raises BrokenStream, SessionRefusedError."""
@@ -114,6 +123,7 @@ class Session:
             if first.opened is None:
                 raise BrokenStream("the gateway did not open the session")
             self.is_open = True
+            log.info("connected to %s", target)
             self._owner.last_confirmed = sent_at
             self._owner.session_opened(self, first.opened)
             tasks = [
@@ -137,7 +147,7 @@ class Session:
     def _raise(self, error: SessionError) -> None:
         if error.is_permanent:
             raise SessionRefusedError(f"the gateway refuses this worker: {error.message}", error.reason)
-        raise BrokenStream(f"{error.reason}: {error.message}")
+        raise BrokenStream(f"{error.reason}: {error.message}", error.retry_delay)
 
     # ---- reading ----
 
@@ -146,6 +156,7 @@ class Session:
         while True:
             incoming = await self._stream.read()
             self._last_heard = now()
+            self.was_served = True
             self._deal_with(incoming)
 
     def _deal_with(self, incoming: Incoming) -> None:
@@ -154,6 +165,7 @@ class Session:
             sent = self._sent_beats.pop(incoming.answered_beat, None)
             if sent is not None:
                 owner.beat_answered(self, *sent)
+                self.settled.set()
         for request_id, answer in incoming.answers:
             owner.answer(request_id, answer)
         if incoming.lost:
@@ -165,8 +177,9 @@ class Session:
             self._wanted.set()
         if incoming.is_drained:
             owner.drained()
-        if incoming.draining_grace is not None:
-            self.moves_on.set()
+        if incoming.reconnect_delay is not None:
+            self.reconnect_delay = incoming.reconnect_delay
+            self.leaves.set()
         if incoming.error is not None:
             self._raise(incoming.error)
 
@@ -193,9 +206,14 @@ class Session:
         self._wanted.set()
 
     async def fetch(self, token: str, step_name: str) -> StepSnapshot | None:
-        """A step by a call of its own."""
+        """A step by a call of its own. Raises BrokenStream."""
         assert self._stream is not None
         return await self._stream.fetch(token, step_name)
+
+    async def fetch_all(self, token: str) -> tuple[StepSnapshot, ...]:
+        """Every step on record of a run, by calls of their own. Raises BrokenStream."""
+        assert self._stream is not None
+        return await self._stream.fetch_all(token)
 
     async def _write(self) -> None:
         assert self._stream is not None
@@ -254,5 +272,13 @@ class Session:
 
 
 def _size(item: Item) -> int:
-    output = getattr(item, "output", None)
-    return 256 + (len(output.data) if output is not None else 0)
+    match item:
+        case StepReport(output=output, failure=failure):
+            pass
+        case Completed(output=output):
+            failure = None
+        case Failed(failure=failure):
+            output = None
+        case _:
+            output = failure = None
+    return 256 + (len(output.data) if output else 0) + (size_of(failure) if failure else 0)

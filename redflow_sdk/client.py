@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-import math
+import dataclasses
+import time
 from collections.abc import AsyncIterator
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Final, Literal, TypeVar, overload
 
 from redflow_sdk import converter
 from redflow_sdk._names import check_name
-from redflow_sdk._transport.calls import Calls, Start
+from redflow_sdk._numbers import MAX_ATTEMPTS, check_count, check_seconds
+from redflow_sdk._transport.calls import ANSWER_TIME, CALL_TIMEOUT, Calls, Start
 from redflow_sdk._transport.channel import target_or_default
 from redflow_sdk._transport.thread import IoThread, io_thread
 from redflow_sdk._types import Value
-from redflow_sdk.errors import RunNotFoundError
+from redflow_sdk.errors import InvalidInputError, RunNotFoundError
 from redflow_sdk.handle import RunHandle
 from redflow_sdk.records import Payload, Run, RunStatus, Step
 from redflow_sdk.workflow import AnyWorkflow, Workflow
 
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
+
+MAX_PRIORITY: Final = 1000
 
 
 class RunList:
@@ -69,7 +73,7 @@ class Client:
         if self._calls is None or self._io is None:
             self._io = io_thread()
             self._calls = self._io.run_blocking(_open(self._target))
-        io_thread()
+        io_thread()  # refuses a child of the process that made it
         return self._calls, self._io
 
     @overload
@@ -124,31 +128,32 @@ class Client:
         a name is not registered and no queue is given, IdempotencyKeyReusedError, UnavailableError.
         """
         if available_at is not None and available_at.tzinfo is None:
-            raise ValueError(f"available_at must be an aware datetime; got {available_at!r}")
-        if idempotency_ttl is not None and not (math.isfinite(idempotency_ttl) and idempotency_ttl > 0):
-            raise ValueError(f"idempotency_ttl must be a positive number of seconds; got {idempotency_ttl}")
-        if not -1000 <= priority <= 1000:
-            raise ValueError(f"priority must be between -1000 and 1000; got {priority}")
-        definition = workflow if isinstance(workflow, Workflow) else None
-        name = workflow if isinstance(workflow, str) else workflow.name
-        for field, value in (("workflow", name), ("queue", queue), ("idempotency_key", idempotency_key)):
-            if value is not None:
-                check_name(field, value)
-        start = Start(
-            workflow=name,
-            input=Payload(definition.validate(input) if definition else converter.encode(input)),
-            queue=queue or (definition.queue if definition else None),
-            max_attempts=max_attempts or (definition.max_attempts if definition else None),
+            raise InvalidInputError(f"available_at must be an aware datetime; got {available_at!r}")
+        for field, name in (("queue", queue), ("idempotency_key", idempotency_key)):
+            if name is not None:
+                check_name(field, name)
+        if idempotency_ttl is not None:
+            check_seconds("idempotency_ttl", idempotency_ttl)
+        if max_attempts is not None:
+            check_count("max_attempts", max_attempts, 1, MAX_ATTEMPTS)
+        check_count("priority", priority, -MAX_PRIORITY, MAX_PRIORITY)
+        start = _start_of(workflow, input)
+        start = dataclasses.replace(
+            start,
+            queue=queue or start.queue,
+            max_attempts=max_attempts or start.max_attempts,
             priority=priority,
             available_at=available_at,
             idempotency_key=idempotency_key,
             idempotency_ttl=idempotency_ttl,
             rejects_other_input=on_input_mismatch == "reject",
-            is_typed=definition is not None,
         )
+        return await self._start(workflow, start, CALL_TIMEOUT)
+
+    async def _start(self, workflow: AnyWorkflow | str, start: Start, timeout: float) -> RunHandle[Value]:
         calls, io = self.connection()
-        started = await io.run(calls.start(start, 15.0))
-        output_type = definition.output_type if definition else Any
+        started = await io.run(calls.start(start, timeout))
+        output_type = workflow.output_type if isinstance(workflow, Workflow) else Any
         return RunHandle(started.run_id, self, output_type, started.created, started.input_differs)
 
     @overload
@@ -161,8 +166,12 @@ class Client:
         self, workflow: AnyWorkflow | str, input: object = None, *, timeout: float | None = None
     ) -> Value:
         """Starts a run and waits for its output, at most `timeout` seconds. Raises what `start` and `result` raise."""
-        handle: RunHandle[Value] = await self.start(workflow, input)
-        return await handle.result(timeout)
+        start = _start_of(workflow, input)
+        if timeout is None:
+            return await (await self._start(workflow, start, CALL_TIMEOUT)).result()
+        deadline = time.monotonic() + max(timeout, 0.0)
+        handle = await self._start(workflow, start, min(max(timeout, 0.0) + ANSWER_TIME, CALL_TIMEOUT))
+        return await handle.result(max(deadline - time.monotonic(), 0.0))
 
     def handle(self, run_id: str) -> RunHandle[Value]:
         """The handle of a run by its id."""
@@ -208,6 +217,14 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _start_of(workflow: AnyWorkflow | str, input: object) -> Start:
+    """A start as the workflow has it. Raises InputValidationError, SerializationError, InvalidInputError."""
+    if not isinstance(workflow, Workflow):
+        return Start(check_name("workflow", workflow), Payload(converter.encode(input)))
+    checked = Payload(workflow.validate(input))
+    return Start(workflow.name, checked, workflow.queue, workflow.max_attempts, is_typed=True)
 
 
 async def _open(target: str) -> Calls:

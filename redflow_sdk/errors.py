@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from redflow_sdk.records import Failure
+
+MAX_SECONDS: Final = 100 * 366 * 86400.0
+"""Seconds; 100 years, as the gateway has it."""
 
 
 class RedflowError(Exception):
@@ -30,7 +33,7 @@ class RetryAfterError(RedflowError):
     """Raise it in a handler or step to have the next attempt begin after `delay` seconds."""
 
     def __init__(self, message: str = "", *, delay: float) -> None:
-        if not 0 <= delay < 100 * 366 * 86400:
+        if not 0 <= delay < MAX_SECONDS:
             raise ValueError(f"delay must be between 0 s and 100 years; got {delay}")
         super().__init__(message)
         self.delay = delay

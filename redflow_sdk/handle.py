@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -37,9 +38,10 @@ class RunHandle(Generic[OutputT]):
         return await self.client.cancel_run(self.id, reason=reason)
 
     async def result(self, timeout: float | None = None) -> OutputT:
-        """Waits for the output, at most `timeout` seconds.
+        """Waits for the output, at most `timeout` seconds, and then for the gateway's answer at most one more.
 
-        Raises RunFailedError, CanceledError, TimeoutError, RunNotFoundError.
+        Raises RunFailedError, CanceledError, TimeoutError, RunNotFoundError, and UnavailableError when there is no
+        gateway to say so in time.
         """
         run = await self._end(timeout)
         if run.status == "succeeded":
@@ -52,16 +54,15 @@ class RunHandle(Generic[OutputT]):
         raise RunFailedError(f"Run failed: {what} ({run.workflow} {run.id})", run.id, run.workflow, failure)
 
     async def _end(self, timeout: float | None) -> Run:
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
         while True:
-            left = 45.0 if deadline is None else deadline - time.monotonic()
             try:
-                run = await self.client.wait_run(self.id, max(left, 0.0))
+                run = await self.client.wait_run(self.id, max(deadline - time.monotonic(), 0.0))
             except UnavailableError:
-                if left <= 0:
+                if time.monotonic() >= deadline:
                     raise
                 continue
             if run is not None:
                 return run
-            if deadline is not None and time.monotonic() >= deadline:
-                raise TimeoutError(f"run {self.id} has not ended within {timeout} s")
+            if timeout is not None and time.monotonic() >= deadline:
+                raise TimeoutError(f"run {self.id} has not ended within {round(timeout, 3)} s")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+
+from redflow_sdk._numbers import MAX_ATTEMPTS, check_count, check_factor, check_seconds
+from redflow_sdk.errors import InvalidInputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,7 +13,7 @@ class RetryPolicy:
     """Delays between attempts, in seconds: initial * multiplier ** (attempt - 1), at most maximum, plus up to jitter
     of that.
 
-    `max_attempts` counts the first one, so 1 means no retry. Raises ValueError for values that make no sense.
+    `max_attempts` counts the first one, so 1 means no retry. Raises InvalidInputError for values that make no sense.
     """
 
     max_attempts: int = 1
@@ -21,13 +23,10 @@ class RetryPolicy:
     jitter: float = 0.1
 
     def __post_init__(self) -> None:
-        if not 1 <= self.max_attempts <= 1_000_000:
-            raise ValueError(f"max_attempts must be between 1 and 1000000; got {self.max_attempts}")
-        if not (math.isfinite(self.initial) and self.initial >= 0):
-            raise ValueError(f"initial must be a number of seconds, at least 0; got {self.initial}")
-        if not (math.isfinite(self.maximum) and self.maximum >= self.initial):
-            raise ValueError(f"maximum must be a number of seconds, at least initial; got {self.maximum}")
-        if not 1 <= self.multiplier <= 1000:
-            raise ValueError(f"multiplier must be between 1 and 1000; got {self.multiplier}")
-        if not 0 <= self.jitter <= 1:
-            raise ValueError(f"jitter must be between 0 and 1; got {self.jitter}")
+        check_count("max_attempts", self.max_attempts, 1, MAX_ATTEMPTS)
+        check_seconds("initial", self.initial, lowest=0.0)
+        check_seconds("maximum", self.maximum, lowest=0.0)
+        if self.maximum < self.initial:
+            raise InvalidInputError(f"maximum must be at least initial ({self.initial}); got {self.maximum}")
+        check_factor("multiplier", self.multiplier, 1, 1000)
+        check_factor("jitter", self.jitter, 0, 1)

@@ -9,13 +9,16 @@ import os
 import secrets
 import signal
 import socket
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final
 
+from redflow_sdk._connection import Connection
 from redflow_sdk._crew import Crew
 from redflow_sdk._fence import Fence
+from redflow_sdk._loop_watch import LoopWatch
 from redflow_sdk._messages import Definition, Opening
 from redflow_sdk._names import check_name
 from redflow_sdk._protocol import WorkerProtocol
@@ -38,7 +41,9 @@ class Running:
     io: IoThread
     crew: Crew
     protocol: WorkerProtocol
-    connection: asyncio.Future[None]
+    connection: Connection
+    ended: asyncio.Future[None]
+    """Done when the connection is over for good."""
 
 
 class Worker:
@@ -87,10 +92,10 @@ class Worker:
         """Connects, and returns when the gateway has taken the worker. Raises SessionRefusedError."""
         running = await self._connect()
         opened = asyncio.ensure_future(running.io.run(running.protocol.wait_open()))
-        await asyncio.wait([running.connection, opened], return_when=asyncio.FIRST_COMPLETED)
-        if running.connection.done():
+        await asyncio.wait([running.ended, opened], return_when=asyncio.FIRST_COMPLETED)
+        if running.ended.done():
             opened.cancel()
-            running.connection.result()
+            running.ended.result()
 
     async def _connect(self) -> Running:
         if self._was_started:
@@ -98,11 +103,13 @@ class Worker:
         self._was_started = True
         io = io_thread()
         crew = Crew(self._workflows, self._concurrency, io.loop)
-        protocol = await io.run(_make_protocol(self._target, self._opening(), crew))
+        protocol, connection = await io.run(_make_connection(self._target, self._opening(), crew))
         crew.connect(protocol)
-        connection = asyncio.ensure_future(io.run(_keep_connected(protocol)))
-        connection.add_done_callback(_log_fault)
-        self._running = Running(io, crew, protocol, connection)
+        watch = LoopWatch(asyncio.get_running_loop(), threading.get_ident())
+        # No task of this loop: a program that ends cancels those, and its runs could not be handed back.
+        ended = asyncio.wrap_future(io.submit(_keep_connected(protocol, connection, watch)))
+        ended.add_done_callback(_log_fault)
+        self._running = Running(io, crew, protocol, connection, ended)
         return self._running
 
     async def run(self) -> None:
@@ -123,11 +130,12 @@ class Worker:
         for number in SIGNALS:
             loop.add_signal_handler(number, on_signal)
         waiting = asyncio.ensure_future(asked.wait())
-        ends: list[asyncio.Future[Value]] = [running.connection, waiting]
+        ends: list[asyncio.Future[Value]] = [running.ended, waiting]
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            if running.connection.done():
-                running.connection.result()
+            if running.ended.done():
+                await running.crew.settle()
+                running.ended.result()
             await self.drain()
         finally:
             waiting.cancel()
@@ -146,7 +154,7 @@ class Worker:
         """Aborts: the runs at work end as canceled, and the worker disconnects."""
         running, self._running = self._running, None
         if running is not None:
-            await running.io.run(running.protocol.drain())
+            running.io.loop.call_soon_threadsafe(running.protocol.take_no_more)
             await running.crew.abort()
             await _disconnect(running)
 
@@ -176,30 +184,32 @@ class Worker:
 # ---- on the io thread ----
 
 
-async def _make_protocol(target: str, opening: Opening, crew: Crew) -> WorkerProtocol:
-    return WorkerProtocol(target, opening, crew)
+async def _make_connection(target: str, opening: Opening, crew: Crew) -> tuple[WorkerProtocol, Connection]:
+    protocol = WorkerProtocol(opening, crew)
+    return protocol, Connection(target, protocol)
 
 
-async def _keep_connected(protocol: WorkerProtocol) -> None:
-    fence = asyncio.create_task(Fence(protocol).run())
+async def _keep_connected(protocol: WorkerProtocol, connection: Connection, watch: LoopWatch) -> None:
+    guards = [asyncio.create_task(Fence(protocol, connection).run()), asyncio.create_task(watch.run())]
     try:
-        await protocol.run()
+        await connection.run()
     finally:
-        fence.cancel()
+        for guard in guards:
+            guard.cancel()
 
 
 # ---- on the worker's loop ----
 
 
 async def _disconnect(running: Running) -> None:
-    await running.io.run(running.protocol.finish())
-    await asyncio.wait([running.connection], timeout=DISCONNECT_TIMEOUT)
+    running.io.loop.call_soon_threadsafe(running.connection.finish)
+    await asyncio.wait([running.ended], timeout=DISCONNECT_TIMEOUT)
     running.crew.close()
 
 
-def _log_fault(connection: asyncio.Future[None]) -> None:
-    if not connection.cancelled() and connection.exception() is not None:
-        log.error("the worker has lost its gateway for good: %s", connection.exception())
+def _log_fault(ended: asyncio.Future[None]) -> None:
+    if not ended.cancelled() and ended.exception() is not None:
+        log.error("the worker has lost its gateway for good: %s", ended.exception())
 
 
 def _definition(workflow: AnyWorkflow) -> Definition:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import inspect
 import json
+import sys
 import typing
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Generic, TypeAlias, TypeVar, overload
+from typing import Any, Final, Generic, TypeAlias, TypeVar, overload
 
-from redflow_sdk import converter
+from redflow_sdk._hints import Scope, resolved
 from redflow_sdk._names import check_name
-from redflow_sdk._types import Function, Value
-from redflow_sdk.context import Context
+from redflow_sdk._numbers import check_seconds
+from redflow_sdk._types import Annotation, Function, Value
+from redflow_sdk.context import BlockingContext, Context
+from redflow_sdk.converter import decode, encode, get_to_know
 from redflow_sdk.retry import RetryPolicy
 
-InputT = TypeVar("InputT")
-OutputT = TypeVar("OutputT")
+InputT = TypeVar("InputT", contravariant=True)
+OutputT = TypeVar("OutputT", covariant=True)
 
 DEFAULT_QUEUE = "default"
 
@@ -46,14 +50,15 @@ class Workflow(Generic[InputT, OutputT]):
     @property
     def digest(self) -> str:
         """Digest over everything the gateway is told about it."""
-        retry = dataclasses.astuple(self.retry) if self.retry else None
+        # As floats: 5 and 5.0 are told alike.
+        retry = [*map(float, dataclasses.astuple(self.retry))] if self.retry else None
         told = [self.name, self.queue, retry, self.events, self.run_timeout, self.start_timeout]
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:22]
 
     def validate(self, value: InputT) -> bytes:
         """The input as JSON, if it fits. Raises InputValidationError, SerializationError."""
-        data = converter.encode(value)
-        converter.decode(data, self.input_type)
+        data = encode(value)
+        decode(data, self.input_type)
         return data
 
 
@@ -62,9 +67,13 @@ AnyWorkflow: TypeAlias = Workflow[Value, Value]
 
 
 @overload
-def workflow(
-    function: Callable[[Context, InputT], Awaitable[OutputT]],
-) -> Workflow[InputT, OutputT]: ...
+def workflow(function: Callable[[Context, InputT], Awaitable[OutputT]]) -> Workflow[InputT, OutputT]: ...
+@overload
+def workflow(function: Callable[[Context], Awaitable[OutputT]]) -> Workflow[None, OutputT]: ...
+@overload
+def workflow(function: Callable[[BlockingContext, InputT], OutputT]) -> Workflow[InputT, OutputT]: ...
+@overload
+def workflow(function: Callable[[BlockingContext], OutputT]) -> Workflow[None, OutputT]: ...
 @overload
 def workflow(
     *,
@@ -94,27 +103,85 @@ def workflow(
         async def greet(ctx: Context, name: str) -> str:
             return await ctx.step.run("compose", lambda: f"hello {name}")
     """
+    settings = _Settings(name, queue, retry, tuple(events), run_timeout, start_timeout)
 
-    def make(function: Function) -> AnyWorkflow:
-        parameters = list(inspect.signature(function).parameters)
-        if not 1 <= len(parameters) <= 2:
-            raise TypeError(f"a workflow takes (ctx) or (ctx, input); {function.__qualname__} takes {len(parameters)}")
-        hints = typing.get_type_hints(function)
-        return Workflow(
-            name=check_name("name", function.__name__ if name is None else name),
-            function=function,
-            queue=check_name("queue", queue),
-            retry=retry,
-            events=tuple(check_name("events", event) for event in events),
-            run_timeout=run_timeout,
-            start_timeout=start_timeout,
-            takes_input=len(parameters) == 2,
-            input_type=hints.get(parameters[1], Any) if len(parameters) == 2 else Any,
-            output_type=hints.get("return", Any),
-            is_async=inspect.iscoroutinefunction(function),
-        )
+    def decorate(function: Function) -> AnyWorkflow:
+        return _define(function, settings, Scope.of_frame(sys._getframe(1)))
 
-    return make if function is None else make(function)
+    return decorate if function is None else _define(function, settings, Scope.of_frame(sys._getframe(1)))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Settings:
+    """What a definition says beside its function."""
+
+    name: str | None
+    queue: str
+    retry: RetryPolicy | None
+    events: tuple[str, ...]
+    run_timeout: float | None
+    start_timeout: float | None
+
+
+def _define(function: Function, settings: _Settings, scope: Scope) -> AnyWorkflow:
+    name = check_name("name", function.__name__ if settings.name is None else settings.name)
+    input_type, output_type = _types(name, function, scope)
+    is_async = inspect.iscoroutinefunction(inspect.unwrap(function, stop=inspect.iscoroutinefunction))
+    return Workflow(
+        name=name,
+        function=_awaited(function) if is_async and not inspect.iscoroutinefunction(function) else function,
+        queue=check_name("queue", settings.queue),
+        retry=settings.retry,
+        events=tuple(check_name("events", event) for event in settings.events),
+        run_timeout=_seconds("run_timeout", settings.run_timeout),
+        start_timeout=_seconds("start_timeout", settings.start_timeout),
+        takes_input=input_type is not _NONE,
+        input_type=Any if input_type is _NONE else input_type,
+        output_type=output_type,
+        is_async=is_async,
+    )
+
+
+_NONE: Final = inspect.Parameter.empty
+
+
+def _types(name: str, function: Function, scope: Scope) -> tuple[Annotation, Annotation]:
+    """The types of a handler's input, _NONE if it takes none, and of its output."""
+
+    def type_of(what: str, annotation: Annotation) -> Annotation:
+        try:
+            found = Any if annotation is _NONE else resolved(annotation, function, scope)
+        except (NameError, TypeError) as error:
+            raise TypeError(f"the {what} of workflow {name!r} cannot be typed: {error}") from error
+        unreadable = get_to_know(found, scope)
+        if unreadable and what == "input":  # an output of such a type fails its run
+            raise TypeError(f"the {what} of workflow {name!r} cannot be typed: {'; '.join(unreadable)}")
+        return found
+
+    signature = inspect.signature(function)
+    match list(signature.parameters.values()):
+        case [_]:
+            input_type: Annotation = _NONE
+        case [_, parameter]:
+            input_type = type_of("input", parameter.annotation)
+        case parameters:
+            raise TypeError(f"a workflow takes (ctx) or (ctx, input); {name!r} takes {len(parameters)} arguments")
+    return input_type, type_of("output", signature.return_annotation)
+
+
+def _awaited(function: Function) -> Function:
+    """A wrapper around an async handler that is not async itself, as one that is."""
+
+    @functools.wraps(function)
+    async def handler(*args: Value) -> Value:
+        result = function(*args)
+        return await result if inspect.isawaitable(result) else result
+
+    return handler
+
+
+def _seconds(field: str, seconds: float | None) -> float | None:
+    return None if seconds is None else check_seconds(field, seconds)
 
 
 class _Decorator(typing.Protocol):
@@ -125,6 +192,6 @@ class _Decorator(typing.Protocol):
     @overload
     def __call__(self, function: Callable[[Context], Awaitable[OutputT]]) -> Workflow[None, OutputT]: ...
     @overload
-    def __call__(self, function: Callable[[Context, InputT], OutputT]) -> Workflow[InputT, OutputT]: ...
+    def __call__(self, function: Callable[[BlockingContext, InputT], OutputT]) -> Workflow[InputT, OutputT]: ...
     @overload
-    def __call__(self, function: Callable[[Context], OutputT]) -> Workflow[None, OutputT]: ...
+    def __call__(self, function: Callable[[BlockingContext], OutputT]) -> Workflow[None, OutputT]: ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import AsyncExitStack
 
 from redflow_server.config import Config
 from redflow_server.domain.errors import RedisUnfit
@@ -82,11 +83,11 @@ class Gateway:
 
     async def start(self) -> None:
         """Starts, and takes calls. Raises StoreUnavailable, RedisUnfit, PrefixTaken, OSError."""
-        try:
+        async with AsyncExitStack() as unless_started:
+            # Whatever keeps it from starting, nothing of it is left behind.
+            unless_started.push_async_callback(self.stop)
             await self._start()
-        except BaseException:  # whatever kept it from starting, nothing of it is left behind
-            await self.stop()
-            raise
+            unless_started.pop_all()
 
     async def _start(self) -> None:
         report = await self._admin.inspect(self.config.accepts_eviction)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from redflow_sdk._transport import convert
 from redflow_sdk._transport.channel import call, open_channel
@@ -12,8 +13,12 @@ from redflow_sdk.proto.api.v1 import run_service_pb2, run_service_pb2_grpc
 from redflow_sdk.proto.v1 import run_pb2
 from redflow_sdk.records import Payload, Run, RunStatus, Step
 
-CALL_TIMEOUT = 15.0
-WAIT_SLICE = 45.0
+CALL_TIMEOUT: Final = 15.0
+"""Seconds until a call is given up."""
+WAIT_SLICE: Final = 45.0
+"""Seconds that the gateway may be asked to wait."""
+ANSWER_TIME: Final = 1.0
+"""Seconds for an answer to arrive, beyond those that somebody wants to wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +27,14 @@ class Start:
 
     workflow: str
     input: Payload
-    queue: str | None
-    max_attempts: int | None
-    priority: int
-    available_at: datetime | None
-    idempotency_key: str | None
-    idempotency_ttl: float | None
-    rejects_other_input: bool
-    is_typed: bool
+    queue: str | None = None
+    max_attempts: int | None = None
+    priority: int = 0
+    available_at: datetime | None = None
+    idempotency_key: str | None = None
+    idempotency_ttl: float | None = None
+    rejects_other_input: bool = False
+    is_typed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +110,13 @@ class Calls:
         return response.accepted
 
     async def wait_run(self, run_id: str, timeout: float) -> Run | None:
-        """The run when it has ended within `timeout` seconds, at most 45; else None."""
+        """The run when it has ended within `timeout` seconds, at most 45; else None.
+
+        Raises UnavailableError a second after that when there is no answer.
+        """
         timeout = min(timeout, WAIT_SLICE)
         request = run_service_pb2.WaitRunRequest(run_id=run_id, timeout=convert.duration(timeout))
-        response = await call(self._runs.WaitRun, request, timeout + CALL_TIMEOUT)
+        response = await call(self._runs.WaitRun, request, timeout + ANSWER_TIME)
         return convert.run_of(response.run) if response.done else None
 
 

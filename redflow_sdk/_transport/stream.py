@@ -39,6 +39,7 @@ from redflow_sdk.proto.worker.v1 import worker_pb2_grpc
 from redflow_sdk.version import VERSION
 
 REVISION: Final = 1
+FETCH_TIMEOUT: Final = 15.0
 
 LEASE_STATE: Final = {state: pb.LeaseState.Value(f"LEASE_STATE_{state.name}") for state in LeaseState}
 REJECT_REASON: Final = {reason: pb.RejectReason.Value(f"REJECT_REASON_{reason.name}") for reason in RejectReason}
@@ -52,7 +53,11 @@ STOP_REASON_OF: Final = {
 
 
 class BrokenStream(Exception):
-    """The stream ended; the session goes on elsewhere."""
+    """The stream ended; the session goes on elsewhere, in `retry_delay` seconds at the earliest."""
+
+    def __init__(self, message: str, retry_delay: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_delay = retry_delay
 
 
 class Stream:
@@ -84,10 +89,25 @@ class Stream:
         stub = worker_pb2_grpc.WorkerServiceStub(self._channel)
         request = pb.GetStepOutputsRequest(lease_token=lease_token, step_names=[step_name])
         try:
-            response = await stub.GetStepOutputs(request, timeout=15.0)
+            response = await stub.GetStepOutputs(request, timeout=FETCH_TIMEOUT)
         except grpc.aio.AioRpcError as error:
             raise _broken(error) from None
         return _snapshot(response.steps[0]) if response.steps else None
+
+    async def fetch_all(self, lease_token: str) -> tuple[StepSnapshot, ...]:
+        """Every step on record of a run, page by page. Raises BrokenStream."""
+        stub = worker_pb2_grpc.WorkerServiceStub(self._channel)
+        request = pb.GetStepOutputsRequest(lease_token=lease_token)
+        steps: list[StepSnapshot] = []
+        while True:
+            try:
+                response = await stub.GetStepOutputs(request, timeout=FETCH_TIMEOUT)
+            except grpc.aio.AioRpcError as error:
+                raise _broken(error) from None
+            steps += map(_snapshot, response.steps)
+            if not response.next_page_token:
+                return tuple(steps)
+            request.page_token = response.next_page_token
 
     async def close(self) -> None:
         """Ends the stream and its connection."""
@@ -181,7 +201,7 @@ def _add(request: pb.SessionRequest, request_id: int, item: Item) -> None:
                 step_seq=item.seq,
                 step_kind=run_pb2.STEP_KIND_FUNCTION,
                 status=run_pb2.STEP_STATUS_FAILED if item.failure else run_pb2.STEP_STATUS_SUCCEEDED,
-                final=item.failure is not None,
+                final=item.is_final,
             )
             report.elapsed.CopyFrom(convert.duration(item.elapsed))
             if item.failure is not None:
@@ -228,7 +248,7 @@ def _incoming(response: pb.SessionResponse) -> Incoming:
         answers=tuple(answers),
         assignments=tuple(map(_assignment, response.assignments)),
         is_drained=response.HasField("drain_ack"),
-        draining_grace=convert.seconds_of(response.gateway_draining.grace) if draining else None,
+        reconnect_delay=convert.seconds_of(response.gateway_draining.reconnect_delay) if draining else None,
         error=error,
     )
 
@@ -290,6 +310,7 @@ def _assignment(message: pb.Assignment) -> Assignment:
         delivery_count=message.delivery_count,
         input=convert.payload_of(message.input) if message.HasField("input") else None,
         steps=tuple(map(_snapshot, message.steps)),
+        has_more_steps=message.steps_truncated,
         parent_run_id=message.parent_run_id,
         stop=_stop(message.cancellation) if message.HasField("cancellation") else None,
     )

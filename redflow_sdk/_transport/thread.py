@@ -9,6 +9,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import TypeVar
 
 from redflow_sdk._types import Value
@@ -39,13 +40,17 @@ class IoThread:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 
+    def submit(self, work: Coroutine[Value, Value, T]) -> Future[T]:
+        """Runs a coroutine here."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
     async def run(self, work: Coroutine[Value, Value, T]) -> T:
         """Runs a coroutine here and waits for it on the caller's loop."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
+        return await asyncio.wrap_future(self.submit(work))
 
     def run_blocking(self, work: Coroutine[Value, Value, T]) -> T:
         """Runs a coroutine here and blocks the calling thread until it is done."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+        return self.submit(work).result()
 
 
 def io_thread() -> IoThread:

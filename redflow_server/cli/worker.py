@@ -86,8 +86,8 @@ async def _work(worker: Worker) -> None:
     threads.shutdown(wait=False, cancel_futures=True)
     stuck = _threads_alive_after(THREADS_GRACE_S)
     if stuck:
-        # Their runs were handed back. Python cannot end threads, and would wait for them.
-        say(f"handlers have not ended in time; leaving {stuck} of their threads")
+        # Those of `asyncio.to_thread` and of libraries. Python cannot end threads, and would wait for them.
+        say(f"leaving {stuck} threads that have not ended")
         _leave()
 
 

@@ -18,8 +18,8 @@ from tests.cli.conftest import Start
 from tests.eventually import eventually
 
 SHOP = """
-import threading, time
-from redflow_sdk import Context, Worker, workflow
+import asyncio, threading, time
+from redflow_sdk import BlockingContext, Context, Worker, workflow
 
 @workflow(name="first", queue="cli")
 async def first(ctx: Context) -> str:
@@ -34,8 +34,12 @@ async def namesake(ctx: Context) -> str:
     return "three"
 
 @workflow(name="stuck", queue="cli")
-def stuck(ctx: Context) -> None:
+def stuck(ctx: BlockingContext) -> None:
     time.sleep(600)
+
+@workflow(name="stuck-elsewhere", queue="cli")
+async def stuck_elsewhere(ctx: Context) -> None:
+    await asyncio.to_thread(time.sleep, 600)
 
 both = [first, second]
 mixed = (first, 5)
@@ -114,12 +118,16 @@ async def test_it_tells_the_gateway_what_it_was_told(shop: Path, target: str, cl
     assert (await unserved.get()).status == "queued"
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("stuck", "leaving 1 handlers that have not ended"), ("stuck_elsewhere", "leaving 1 threads that have not ended")],
+)
 async def test_a_handler_that_does_not_end_keeps_neither_the_worker_nor_its_run(
-    shop: Path, target: str, client: Client, start: Start
+    name: str, says: str, shop: Path, target: str, client: Client, start: Start
 ) -> None:
-    arguments = ("worker", "run", "shop:stuck", "--target", target, "--drain-grace", "0.1")
+    arguments = ("worker", "run", f"shop:{name}", "--target", target, "--drain-grace", "0.1")
     command = await start(*arguments, cwd=shop)
-    handle = await client.start("stuck", queue="cli")
+    handle = await client.start(name.replace("_", "-"), queue="cli")
 
     async def is_running() -> bool:
         return (await handle.get()).status == "running"
@@ -128,7 +136,7 @@ async def test_a_handler_that_does_not_end_keeps_neither_the_worker_nor_its_run(
     command.send(signal.SIGTERM)
     ended = await command.end()
     assert ended.code == ExitCode.OK
-    assert "leaving 1 of their threads" in ended.err
+    assert says in ended.err
     assert (await handle.get()).status == "queued"
 
 

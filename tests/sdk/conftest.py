@@ -1,4 +1,4 @@
-"""Fixtures: a scripted gateway, and workers that are connected to it."""
+"""Fixtures: a scripted gateway with workers that are connected to it, and a scripted run service for clients."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import pytest
 import pytest_asyncio
 
 from redflow_sdk import Worker
+from redflow_sdk.proto.api.v1 import run_service_pb2
 from tests.conftest import StartWorker
+from tests.sdk.messages import payload
 from tests.sdk.scripted_gateway import ScriptedGateway, Times
+from tests.sdk.scripted_runs import ScriptedRuns, a_page, a_run
 
 StartScripted = Callable[..., ScriptedGateway]
 
@@ -64,3 +67,21 @@ def released() -> Iterator[threading.Event]:
     event = threading.Event()
     yield event
     event.set()
+
+
+@pytest.fixture
+def runs() -> Iterator[ScriptedRuns]:
+    """A run service that starts whatever it is asked to, and has every run succeeded."""
+    service = ScriptedRuns()
+    ended = a_run(output=payload({"total": 9.5}))
+    service.script = {
+        "StartRun": lambda request: run_service_pb2.StartRunResponse(run_id="run-1", created=True),
+        "GetRun": lambda request: run_service_pb2.GetRunResponse(run=a_run(run_id=request.run_id)),
+        "ListRuns": lambda request: a_page(3),
+        "ListRunSteps": lambda request: run_service_pb2.ListRunStepsResponse(),
+        "CancelRun": lambda request: run_service_pb2.CancelRunResponse(accepted=True),
+        "WaitRun": lambda request: run_service_pb2.WaitRunResponse(done=True, run=ended),
+    }
+    service.start()
+    yield service
+    service.stop()

@@ -24,6 +24,8 @@ def payload(value: Json) -> payload_pb2.Payload:
 
 
 def value_of(message: payload_pb2.Payload) -> Json:
+    """What a payload holds; fails when there is none, as in the output of a run that failed."""
+    assert message.data, "there is no output"
     return json.loads(message.data)
 
 
@@ -78,7 +80,7 @@ def failed(name: str, kind: str, message: str, *, attempt: int = 1, is_final: bo
 # ---- answers and orders ----
 
 
-def answer(item: Item, status: pb.ItemStatus, **fields: Any) -> pb.ItemResult:  # Any: fields of the message
+def answer(item: Item, status: pb.ItemStatus.ValueType, **fields: Any) -> pb.ItemResult:  # Any: fields of the message
     return pb.ItemResult(request_id=item.request_id, status=status, **fields)
 
 
@@ -91,12 +93,12 @@ def withheld(item: Item) -> None:
 
 
 def cancellation(
-    token: str, reason: pb.CancellationReason = pb.CANCELLATION_REASON_USER, message: str = "no longer wanted"
+    token: str, reason: pb.CancellationReason.ValueType = pb.CANCELLATION_REASON_USER, message: str = "no longer wanted"
 ) -> pb.Cancellation:
     return pb.Cancellation(lease_token=token, reason=reason, message=message)
 
 
-def verdict(token: str, kind: pb.LeaseVerdictKind, order: pb.Cancellation | None = None) -> pb.LeaseVerdict:
+def verdict(token: str, kind: pb.LeaseVerdictKind.ValueType, order: pb.Cancellation | None = None) -> pb.LeaseVerdict:
     return pb.LeaseVerdict(lease_token=token, verdict=kind, cancellation=order)
 
 

@@ -9,10 +9,11 @@ from collections import Counter
 import pytest
 
 from redflow_sdk import BlockingContext, Context, RunCanceledError, workflow
+from redflow_sdk.proto.v1 import run_pb2
 from redflow_sdk.proto.worker.v1 import worker_pb2 as pb
 from tests.conftest import StartWorker
 from tests.eventually import eventually
-from tests.sdk.messages import answer, milliseconds, ok, payload, succeeded, value_of, withheld
+from tests.sdk.messages import answer, by_reference, failed, milliseconds, ok, payload, succeeded, value_of, withheld
 from tests.sdk.scripted_gateway import ScriptedGateway
 from tests.sdk.wire_log import Item, states_of
 
@@ -26,7 +27,7 @@ def name_of(item: Item) -> str:
     return item.step_name if isinstance(item, pb.StepReport) else ""
 
 
-def once(status: pb.ItemStatus, kind: type[Item], name: str = "", **fields: object):  # noqa: ANN201  # a script
+def once(status: pb.ItemStatus.ValueType, kind: type[Item], name: str = "", **fields: object):  # noqa: ANN201  # a script
     """Answers the first item of a kind, and step name, with a status; everything else with OK."""
     answered: list[int] = []
 
@@ -188,7 +189,7 @@ async def test_a_result_whose_answer_was_lost_keeps_its_lease_listed_until_it_is
 
 
 @pytest.mark.parametrize(("kind", "name"), [(pb.StepReport, "c"), (pb.RunResult, "")])
-async def test_when_the_store_has_lost_steps_those_of_this_delivery_are_reported_again_and_then_the_item(
+async def test_when_the_store_has_lost_steps_all_that_the_worker_has_are_reported_again_and_then_the_item(
     kind: type[Item], name: str, scripted: ScriptedGateway, connect: StartWorker
 ) -> None:
     executed = Counter[str]()
@@ -205,11 +206,10 @@ async def test_when_the_store_has_lost_steps_those_of_this_delivery_are_reported
     said = [item.message for item in scripted.log.items(token)]
     refused = next(n for n, item in enumerate(said) if isinstance(item, kind) and name_of(item) == name)
     earlier = [item for item in said[:refused] if isinstance(item, pb.StepReport)]
-    repeated = said[refused + 1 : refused + 1 + len(earlier)]
-    assert [(it.step_name, it.output, it.step_seq) for it in repeated] == [
-        (it.step_name, it.output, it.step_seq) for it in earlier
-    ]
-    assert said[refused + 1 + len(earlier)] == said[refused]
+    known = [("o", payload("O"), 1), *((it.step_name, it.output, it.step_seq) for it in earlier)]
+    repeated = said[refused + 1 : refused + 1 + len(known)]
+    assert [(it.step_name, it.output, it.step_seq) for it in repeated] == known
+    assert said[refused + 1 + len(known)] == said[refused]
     result = scripted.log.results(token)[-1].message
     assert (value_of(result.output), result.steps_recorded) == ("OABC", 4)
     assert executed == dict.fromkeys("abc", 1)
@@ -240,12 +240,54 @@ async def test_reports_that_repeat_lost_steps_ask_for_no_steps_before_them(
     assert token not in states_of((await scripted.log.beat()).leases)
 
 
+async def test_failed_steps_of_an_earlier_attempt_are_told_again_as_to_be_run_again(
+    scripted: ScriptedGateway, connect: StartWorker
+) -> None:
+    scripted.script.item = once(pb.ITEM_STATUS_STEPS_MISSING, pb.RunResult)
+    await connect(scripted, two_steps)
+    token = scripted.assign("two-steps", steps=[failed("a", "error", "x")], attempt=2, max_attempts=3)
+    await eventually(lambda: len(scripted.log.results(token)) == 2)
+    told = [it.message for it in scripted.log.reports(token)][2:]
+    assert [(it.step_name, it.status, it.final) for it in told] == [
+        ("a", run_pb2.STEP_STATUS_FAILED, False),
+        ("a", run_pb2.STEP_STATUS_SUCCEEDED, False),
+        ("b", run_pb2.STEP_STATUS_SUCCEEDED, False),
+    ]
+
+
+async def test_steps_that_were_too_large_for_the_assignment_are_fetched_to_be_told_again(
+    scripted: ScriptedGateway, connect: StartWorker
+) -> None:
+    scripted.script.item = once(pb.ITEM_STATUS_STEPS_MISSING, pb.RunResult)
+    scripted.script.outputs = lambda request: pb.GetStepOutputsResponse(steps=[succeeded("a", "A")])
+    await connect(scripted, two_steps)
+    token = scripted.assign("two-steps", steps=[by_reference("a", 3)])
+    await eventually(lambda: len(scripted.log.results(token)) == 2)
+    assert [value_of(it.message.output) for it in scripted.log.reports(token)] == ["B", "A", "B"]
+
+
+async def test_an_item_that_the_store_refuses_for_lost_steps_again_and_again_is_no_storm(
+    scripted: ScriptedGateway, connect: StartWorker
+) -> None:
+
+    def misses_steps(item: Item) -> pb.ItemResult:
+        return answer(item, pb.ITEM_STATUS_STEPS_MISSING) if item.steps_recorded else ok(item)
+
+    scripted.script.item = misses_steps
+    await connect(scripted, two_steps)
+    token = scripted.assign("two-steps", steps=[succeeded("a", "A")])
+    await scripted.log.report(token, "b")
+    for _ in range(3):
+        await scripted.log.beat()
+    assert len(scripted.log.items(token)) <= 20
+
+
 # ---- the lease is lost ----
 
 
 @pytest.mark.parametrize("status", [pb.ITEM_STATUS_LEASE_LOST, pb.ITEM_STATUS_MOVED])
 async def test_a_lost_lease_stops_its_handler_and_no_other_and_nothing_more_is_said_for_it(
-    status: pb.ItemStatus, scripted: ScriptedGateway, connect: StartWorker
+    status: pb.ItemStatus.ValueType, scripted: ScriptedGateway, connect: StartWorker
 ) -> None:
     ended: list[str] = []
     released = asyncio.Event()

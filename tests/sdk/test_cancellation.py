@@ -39,7 +39,7 @@ async def takes_the_next_run(gateway: ScriptedGateway) -> bool:
     ids=lambda it: pb.CancellationReason.Name(it),
 )
 async def test_an_async_handler_is_canceled_within_a_second_and_its_finally_runs(
-    reason: pb.CancellationReason, scripted: ScriptedGateway, connect: StartWorker
+    reason: pb.CancellationReason.ValueType, scripted: ScriptedGateway, connect: StartWorker
 ) -> None:
     noted = Counter[str]()
 
@@ -137,35 +137,44 @@ async def test_a_step_in_flight_is_recorded_as_canceled_before_the_result(
     assert (await scripted.log.result(token, within=1)).canceled.reason == REQUESTED
     said = [item.message for item in scripted.log.items(token)]
     assert [type(item).__name__ for item in said] == ["StepReport", "StepReport", "RunResult"]
-    for report in said[:2]:
-        assert report.status == run_pb2.STEP_STATUS_FAILED and kind_of(report.failure) == "canceled"
-    assert {report.step_name for report in said[:2]} == {"x", "y"}
+    reports = [report.message for report in scripted.log.reports(token)]
+    assert all(report.status == run_pb2.STEP_STATUS_FAILED for report in reports)
+    assert {report.step_name: kind_of(report.failure) for report in reports} == {"x": "canceled", "y": "canceled"}
 
 
-async def test_the_tasks_that_a_handler_started_end_with_it(scripted: ScriptedGateway, connect: StartWorker) -> None:
-    ended = asyncio.Event()
+@pytest.mark.parametrize("end", ["canceled", "returned"])
+async def test_a_task_that_a_handler_left_behind_begins_no_step_when_its_run_is_over(
+    end: str, scripted: ScriptedGateway, connect: StartWorker
+) -> None:
+    """As with any coroutine, tasks that nobody awaits go on. A TaskGroup ends them with the handler."""
+    raised: list[BaseException] = []
+    executed: list[str] = []
     tasks: list[asyncio.Task[None]] = []
+    over = asyncio.Event()
 
     @workflow(name="spawns")
     async def spawns(ctx: Context) -> None:
         async def background() -> None:
+            await over.wait()
             try:
-                await asyncio.Event().wait()
-            finally:
-                ended.set()
+                await ctx.step.run("too-late", lambda: executed.append("too late"))
+            except BaseException as error:
+                raised.append(error)
 
         tasks.append(asyncio.create_task(background()))
-        await asyncio.Event().wait()
+        if end == "canceled":
+            await asyncio.Event().wait()
 
     await connect(scripted, spawns)
     token = scripted.assign("spawns")
-    await eventually(lambda: tasks)
-    scripted.send(cancellations=[cancellation(token)])
+    await scripted.log.ack(token)
+    if end == "canceled":
+        scripted.send(cancellations=[cancellation(token)])
     await scripted.log.result(token, within=1)
-    try:
-        await asyncio.wait_for(ended.wait(), 1)
-    finally:
-        tasks[0].cancel()
+    over.set()
+    await eventually(lambda: raised)
+    assert isinstance(raised[0], asyncio.CancelledError if end == "canceled" else RuntimeError)
+    assert executed == [] and scripted.log.reports(token) == []
 
 
 async def test_a_handler_that_swallows_its_cancellation_can_record_nothing_more(

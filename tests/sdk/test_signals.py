@@ -138,7 +138,7 @@ async def test_a_signal_ends_a_worker_whose_gateway_is_away(
         await scripted.log.open(1, within=STARTS_WITHIN_S)
         scripted.stop()
     process.signal(SIGTERM)
-    assert await process.exit_code(within=4) == 0
+    assert await process.exit_code(within=8) == 0
 
 
 async def test_a_refused_worker_ends_with_a_code_of_its_own(
@@ -149,6 +149,16 @@ async def test_a_refused_worker_ends_with_a_code_of_its_own(
     assert await process.exit_code(within=STARTS_WITHIN_S) != 0
     assert "SessionRefusedError" in await process.errors()
     assert len(scripted.log.opens()) == 1
+
+
+async def test_a_worker_that_is_refused_while_it_works_ends_too(
+    scripted: ScriptedGateway, start_process: StartProcess
+) -> None:
+    process = await connected(start_process, scripted)
+    await scripted.log.ack(scripted.assign("naps", payload(60)))
+    scripted.session.send(session_error("SESSION_SUPERSEDED", permanent=True))
+    assert await process.exit_code(within=6) != 0
+    assert "SessionRefusedError" in await process.errors()
 
 
 async def test_a_process_that_was_frozen_beyond_its_lease_says_nothing_more_for_it_and_goes_on(
@@ -166,6 +176,7 @@ async def test_a_process_that_was_frozen_beyond_its_lease_says_nothing_more_for_
         answer(item, pb.ITEM_STATUS_LEASE_LOST) if item.lease_token == token else ok(item)
     )
     process.signal(SIGCONT)
+    await scripted.log.beat()
     after = scripted.assign("naps", payload(0))
     assert value_of((await scripted.log.result(after)).output) == "rested"
     await scripted.log.beat()

@@ -1,0 +1,54 @@
+"""Notices a handler that blocks the loop of its worker, and with it every other run there. On the io thread."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from typing import Final
+
+log = logging.getLogger("redflow.worker")
+
+PATIENCE: Final = 0.5
+"""Seconds a loop may take to answer."""
+PAUSE: Final = 0.5
+"""Seconds between two questions."""
+
+
+class LoopWatch:
+    """Asks a loop in another thread whether it turns, and says what it is at when it does not."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, thread_id: int) -> None:
+        self._loop = loop
+        self._thread_id = thread_id
+
+    async def run(self) -> None:
+        """Watches until the loop is closed. One warning for each time it is blocked."""
+        io_loop = asyncio.get_running_loop()
+        while not self._loop.is_closed():
+            turned = asyncio.Event()
+            try:
+                self._loop.call_soon_threadsafe(io_loop.call_soon_threadsafe, turned.set)
+            except RuntimeError:  # closed in between
+                return
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    await turned.wait()
+            except TimeoutError:
+                self._warn()
+                await turned.wait()
+            await asyncio.sleep(PAUSE)
+
+    def _warn(self) -> None:
+        task = asyncio.current_task(self._loop)
+        frame = sys._current_frames().get(self._thread_id)
+        if task is None or frame is None:
+            return  # the loop is not running
+        log.warning(
+            "%s has blocked the event loop of its worker for %.1f s, at %s:%d; nothing else runs there meanwhile. "
+            "Await what takes long, or make the handler a `def`, which gets a thread of its own",
+            task.get_name(),
+            PATIENCE,
+            frame.f_code.co_filename,
+            frame.f_lineno,
+        )

@@ -1,0 +1,152 @@
+"""A program as users write it, for the type checker alone: `assert_type` says what it has to see.
+
+Lines that must be an error carry an ignore; an ignore that nothing needs is an error too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, assert_type
+
+from pydantic import BaseModel
+
+from redflow_sdk import (
+    BlockingContext,
+    Client,
+    Context,
+    Failure,
+    RetryPolicy,
+    Run,
+    RunFailedError,
+    RunHandle,
+    Step,
+    Worker,
+    Workflow,
+    workflow,
+)
+
+
+@dataclass
+class Order:
+    id: int
+
+
+class Receipt(BaseModel):
+    total: float
+
+
+async def load(order_id: int) -> Order:
+    return Order(order_id)
+
+
+def price(order: Order, *, discount: float = 0.0) -> float:
+    return 1.0 - discount
+
+
+# ---- definitions ----
+
+
+@workflow(name="charge", retry=RetryPolicy(max_attempts=3))
+async def charge(ctx: Context, order: Order) -> Receipt:
+    assert_type(await ctx.step.run("load", load, order.id), Order)
+    assert_type(await ctx.step.run("price", price, order, discount=0.1, timeout=5.0), float)
+    assert_type(await ctx.step.run("count", lambda: 5), int)
+    assert_type(ctx.run.attempt, int)
+    assert_type(ctx.canceled, bool)
+    return Receipt(total=1.0)
+
+
+@workflow(name="sweep")
+async def sweep(ctx: Context) -> int:
+    return 5
+
+
+@workflow(name="resize")
+def resize(ctx: BlockingContext, size: int) -> list[int]:
+    assert_type(ctx.step.run("price", price, Order(size)), float)
+    assert_type(ctx.step.run("load", load, size), Order)
+    ctx.raise_if_canceled()
+    return [size, size]
+
+
+@workflow(name="tidy")
+def tidy(ctx: BlockingContext) -> None: ...
+
+
+@workflow
+async def bare(ctx: Context, order: Order) -> Receipt:
+    return Receipt(total=1.0)
+
+
+@workflow
+async def bare_without_input(ctx: Context) -> int:
+    return 5
+
+
+@workflow
+def bare_in_a_thread(ctx: BlockingContext, size: int) -> str:
+    return ""
+
+
+@workflow
+def bare_in_a_thread_without_input(ctx: BlockingContext) -> str:
+    return ""
+
+
+assert_type(charge, Workflow[Order, Receipt])
+assert_type(sweep, Workflow[None, int])
+assert_type(resize, Workflow[int, list[int]])
+assert_type(tidy, Workflow[None, None])
+assert_type(bare, Workflow[Order, Receipt])
+assert_type(bare_without_input, Workflow[None, int])
+assert_type(bare_in_a_thread, Workflow[int, str])
+assert_type(bare_in_a_thread_without_input, Workflow[None, str])
+
+
+# ---- clients ----
+
+
+async def starts(client: Client) -> None:
+    handle = await client.start(charge, Order(1), idempotency_key="k", priority=5)
+    assert_type(handle, RunHandle[Receipt])
+    assert_type(await handle.result(timeout=30), Receipt)
+    assert_type(await client.execute(charge, Order(1)), Receipt)
+    assert_type(await client.execute(sweep), int)
+    assert_type(await client.execute(resize, 7), list[int])
+    assert_type(await client.start(tidy), RunHandle[None])
+    assert_type(await client.start("charge", {"id": 1}), RunHandle[Any])
+    assert_type(await client.cancel_run(handle.id, reason="customer left"), bool)
+
+    await client.start(charge, Receipt(total=1.0))  # type: ignore[misc]
+    await client.start(resize, "large")  # type: ignore[misc]
+    await client.start(charge, Order(1), on_input_mismatch="ignore")  # type: ignore[call-overload]
+    await client.start(charge, Order(1), priority="high")  # type: ignore[call-overload]
+
+
+async def looks(client: Client) -> None:
+    run = await client.get_run("run-1")
+    assert_type(run, Run)
+    assert_type(run.failure, Failure | None)
+    assert_type(await client.get_run_steps("run-1"), list[Step])
+    assert_type(await client.list_runs(status="failed").page(limit=5), list[Run])
+    async for listed in client.list_runs(workflow="charge"):
+        assert_type(listed, Run)
+    client.list_runs(status="lost")  # type: ignore[arg-type]
+    try:
+        await client.execute(charge, Order(1))
+    except RunFailedError as error:
+        assert_type(error.failure, Failure | None)
+
+
+# ---- workers ----
+
+
+async def works() -> None:
+    worker = Worker("localhost:7379", workflows=[charge, sweep, resize, tidy], queues=None, concurrency=50)
+    async with worker as same:
+        assert_type(same, Worker)
+    await worker.drain(grace=5)
+    await worker.stop()
+    await worker.run()
+    Worker(workflows=[load])  # type: ignore[list-item]
+    Worker(workflows=[charge], concurrency="many")  # type: ignore[arg-type]
