@@ -44,10 +44,10 @@ check: .venv/ready .venv-stubs/ready ## lint, types, import contracts, fresh stu
 	.venv/bin/lint-imports
 	.venv/bin/pytest -q tests/tidy
 
-test: .venv/ready ## test everything but chaos and benchmarks (TESTS=path narrows it, JOBS=0 runs it serially)
+test: .venv/ready ## run all tests (TESTS=path narrows it, JOBS=0 runs them serially)
 	.venv/bin/pytest -n $(JOBS) $(TESTS)
 
-chaos: .venv/ready ## kill -9 under load, ROUNDS times
+chaos: .venv/ready ## kill -9 under load, ROUNDS times; `make test` has five
 	.venv/bin/python -m tests.chaos.kill_rounds --rounds $(ROUNDS)
 
 bench: .venv/ready ## speed and memory, as benchmarks/README.md has it

@@ -4,18 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import socket
 import sys
 from pathlib import Path
 
+from redflow_server import tethered
 
-def free_port() -> int:
-    """A port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+ROOT = Path(__file__).parents[2]
+PORTS = range(20_000, 30_000)
+"""Below those that systems give to whoever asks for any: while a killed gateway is away, nobody else gets its port."""
+
+
+def quiet_port() -> int:
+    """A port that nobody listens on."""
+    while True:
+        port = random.choice(PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
+def _tether() -> list[str]:
+    """What stands before a command for it to end with us, should we be killed."""
+    if sys.platform != "linux":
+        return []
+    return [sys.executable, "-I", "-S", tethered.__file__, str(os.getpid())]
 
 
 class Program:
@@ -25,21 +43,28 @@ class Program:
         self.name = name
         self._arguments = arguments
         self._log = log
-        self._environment = {**os.environ, **(environment or {})}
+        ours = {name: value for name, value in os.environ.items() if not name.startswith("REDFLOW_")}
+        self._environment = {**ours, **(environment or {})}
         self._process: asyncio.subprocess.Process | None = None
 
+    @property
+    def pid(self) -> int:
+        """The process of its last start."""
+        assert self._process is not None, "not started"
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended; None while it runs."""
+        assert self._process is not None, "not started"
+        return self._process.returncode
+
     async def start(self) -> None:
-        """Starts it."""
+        """Starts it. Returns at once, not when it is ready."""
+        command = [sys.executable, "-m", "redflow_server.cli", *self._arguments]
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "redflow_server.cli",
-                *self._arguments,
-                stdout=log,
-                stderr=log,
-                env=self._environment,
-                start_new_session=True,
+                *_tether(), *command, cwd=ROOT, stdout=log, stderr=log, env=self._environment, start_new_session=True
             )
 
     async def kill(self) -> None:
@@ -55,8 +80,3 @@ class Program:
         if self._process.returncode is None:
             self._process.send_signal(number)
         return await self._process.wait()
-
-    async def restart(self) -> None:
-        """Kills it and starts it again."""
-        await self.kill()
-        await self.start()

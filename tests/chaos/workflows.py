@@ -1,63 +1,80 @@
-"""What the workers of the kill rounds run. Every side effect is a line in the journal, a file outside of the system.
-
-`ran` is written by a step function, `passed` by the handler once the step is recorded: after that the step never runs
-again, whoever is killed.
-"""
+"""What the workers of the kill rounds run. Every side effect is a line in the journal."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from redflow_sdk import Context, RetryPolicy, workflow
+from tests.chaos.journal import Line, append
 
 JOURNAL = os.environ.get("REDFLOW_JOURNAL", os.devnull)
 STEPS = 4
+LONGER_THAN_ALL_S = 600.0
 FAST_RETRIES = RetryPolicy(max_attempts=3, initial=0.05, maximum=0.2)
 
 
-def write(event: str, run_id: str, step: str) -> None:
-    """One line, whole: appends of this size do not mix."""
-    journal = os.open(JOURNAL, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+@contextmanager
+def in_hand(run_id: str) -> Iterator[None]:
+    """While the handler of a run is at work."""
+    append(JOURNAL, Line("began", run_id, os.getpid()))
     try:
-        os.write(journal, f"{event} {run_id} {step} {os.getpid()}\n".encode())
+        yield
     finally:
-        os.close(journal)
+        append(JOURNAL, Line("ended", run_id, os.getpid()))
 
 
-async def effect(run_id: str, step: str, value: int) -> int:
-    """The side effect of a step."""
-    await asyncio.sleep(random.uniform(0, 0.02))
-    write("ran", run_id, step)
-    return value + 1
+async def effect(run_id: str, step: str, value: int) -> list[int]:
+    """The side effect of a step. Returns the next value, and a ticket that no other execution has."""
+    await asyncio.sleep(random.uniform(0, 0.06))
+    ticket = random.getrandbits(48)
+    append(JOURNAL, Line("ran", run_id, os.getpid(), step, ticket))
+    return [value + 1, ticket]
+
+
+async def run_step(ctx: Context, step: str, value: int) -> int:
+    """One step, with a line when it is recorded: after that it never runs again, whoever is killed."""
+    following, ticket = await ctx.step.run(step, effect, ctx.run.id, step, value)
+    append(JOURNAL, Line("passed", ctx.run.id, os.getpid(), step, ticket))
+    return following
 
 
 @workflow(name="count", queue="chaos")
 async def count(ctx: Context, start: int) -> int:
     """Counts up in steps."""
-    value = start
-    for number in range(STEPS):
-        step = f"s{number}"
-        value = await ctx.step.run(step, effect, ctx.run.id, step, value)
-        write("passed", ctx.run.id, step)
-    return value
+    with in_hand(ctx.run.id):
+        value = start
+        for number in range(STEPS):
+            value = await run_step(ctx, f"s{number}", value)
+        return value
 
 
 @workflow(name="stumble", queue="chaos", retry=FAST_RETRIES)
 async def stumble(ctx: Context, start: int) -> int:
     """Fails once after its first step, so that the second attempt finds that step recorded."""
-    value = await ctx.step.run("s0", effect, ctx.run.id, "s0", start)
-    write("passed", ctx.run.id, "s0")
-    if ctx.run.attempt == 1:
-        raise RuntimeError("the first attempt fails")
-    return await ctx.step.run("s1", effect, ctx.run.id, "s1", value)
+    with in_hand(ctx.run.id):
+        value = await run_step(ctx, "s0", start)
+        if ctx.run.attempt == 1:
+            raise RuntimeError("the first attempt fails")
+        return await run_step(ctx, "s1", value)
 
 
 @workflow(name="fail", queue="chaos", retry=FAST_RETRIES)
 async def fail(ctx: Context, start: int) -> int:
     """Fails for good."""
-    raise ValueError(f"no good: {start}")
+    with in_hand(ctx.run.id):
+        raise ValueError(f"no good: {start}")
 
 
-app = [count, stumble, fail]
+@workflow(name="linger", queue="chaos")
+async def linger(ctx: Context, start: int) -> int:
+    """Stays until it is canceled."""
+    with in_hand(ctx.run.id):
+        await asyncio.sleep(LONGER_THAN_ALL_S)
+        return start
+
+
+app = [count, stumble, fail, linger]

@@ -265,33 +265,36 @@ async def test_connections_may_be_killed_while_calls_are_under_way(
     store: Store, redis: RedisCommand, keys: Keys
 ) -> None:
     leases = [await start_one(store) for _ in range(20)]
-    answered, progress = 0, asyncio.Event()
+    recorded = [0] * len(leases)
+    kills, progress = 0, asyncio.Event()
 
     async def work_off(number: int) -> None:
-        nonlocal answered
-        for step in range(10):
+        while kills < 3:
+            step = recorded[number]
             report = a_record(leases[number], a_step(f"s{step}", seq=step), steps_recorded=step)
             assert (await store.record_step(report)).outcome in (Outcome.OK, Outcome.DUPLICATE)
-            answered += 1
+            recorded[number] += 1
             progress.set()
-        result = await store.complete(a_completion(leases[number], steps_recorded=10))
+        result = await store.complete(a_completion(leases[number], steps_recorded=recorded[number]))
         assert (result.outcome in (Outcome.OK, Outcome.DUPLICATE), result.status) == (True, RunStatus.SUCCEEDED)
 
     async def kill() -> None:
-        for _ in range(3):
+        nonlocal kills
+        while kills < 3:
             # More than may be under way: so all of them are sent over a connection made since the last time.
-            least = answered + 2 * len(leases)
-            while answered < least:
+            least = sum(recorded) + 2 * len(leases)
+            while sum(recorded) < least:
                 await progress.wait()
                 progress.clear()
             assert await redis("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") >= 1
+            kills += 1
 
     async with asyncio.timeout(3 * WITHIN_S):
         await asyncio.gather(kill(), *(work_off(number) for number in range(20)))
 
-    for lease in leases:
+    for lease, count in zip(leases, recorded, strict=True):
         assert (await places(redis, keys, lease.run_id)).statuses == ("succeeded",)
-        assert [step.name for step in await store.read_steps(lease.run_id, 1000)] == [f"s{n}" for n in range(10)]
+        assert [step.name for step in await store.read_steps(lease.run_id, 1000)] == [f"s{n}" for n in range(count)]
 
 
 async def test_a_claim_is_refused_when_its_connection_is_killed_before_it_is_executed(

@@ -1,0 +1,81 @@
+"""What will be started and who will be killed, drawn from a seed: the same seed draws the same again, however the
+processes are scheduled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from tests.chaos.workflows import STEPS
+
+GATEWAY: Final = "gateway"
+WORKERS: Final = ("worker 1", "worker 2")
+VICTIMS: Final = (
+    (GATEWAY,),
+    (WORKERS[0],),
+    (WORKERS[1],),
+    (GATEWAY, WORKERS[0]),
+    (GATEWAY, *WORKERS),
+)
+"""What dies together. Every five rounds have each of them once."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """One run to start."""
+
+    workflow: str
+    number: int
+    key: str | None
+    """Its idempotency key: the start is then sent twice."""
+    delay_s: float
+    """How far ahead it becomes available; 0 for at once."""
+    cancel_after_s: float | None
+    """How long after its start it is canceled, if ever."""
+    pause_s: float
+    """How long to wait before the next start."""
+
+    @property
+    def end(self) -> object:
+        """How it has to end: its output, the type of its failure, or `canceled`."""
+        ends = {"count": self.number + STEPS, "stumble": self.number + 2, "fail": "ValueError", "linger": "canceled"}
+        return ends[self.workflow]
+
+
+@dataclass(frozen=True)
+class Round:
+    """Whom to kill, how long after work was seen in their hands, and for how long they stay away."""
+
+    victims: tuple[str, ...]
+    aim_s: float
+    down_s: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All rounds of a seed."""
+
+    seed: int
+    rounds: int
+
+    def round(self, number: int) -> Round:
+        """The fault of a round."""
+        block, place = divmod(number, len(VICTIMS))
+        order = Random(f"{self.seed} order {block}").sample(VICTIMS, len(VICTIMS))
+        random = Random(f"{self.seed} fault {number}")
+        return Round(order[place], aim_s=random.uniform(0, 0.3), down_s=random.uniform(0, 0.3))
+
+    def start(self, number: int, index: int) -> Start:
+        """The start of this index in a round. There is no last one: runs are started until the victims are back."""
+        random = Random(f"{self.seed} start {number} {index}")
+        workflow = random.choices(("count", "stumble", "fail", "linger"), (12, 4, 3, 1))[0]
+        return Start(
+            workflow,
+            number=index,
+            key=f"{number}-{index}" if random.random() < 0.5 else None,
+            delay_s=random.uniform(0.1, 1.5) if random.random() < 0.15 else 0.0,
+            cancel_after_s=random.uniform(0.0, 1.0) if workflow == "linger" else None,
+            pause_s=random.uniform(0.0, 0.04),
+        )
