@@ -101,7 +101,7 @@ class Rig:
         while self.done() < count:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{self.done()} of {count} runs after {PATIENCE_S:.0f} s")
-            time.sleep(0.002)
+            time.sleep(0.01)
 
     def __enter__(self) -> Rig:
         return self

@@ -35,6 +35,8 @@ log = logging.getLogger("redflow.worker")
 
 OPEN_TIMEOUT: Final = 5.0
 CLOSE_TIMEOUT: Final = 2.0
+RECEIPT_PAUSE: Final = 0.01
+"""Seconds that a receipt waits for a message to go with: short runs are reported sooner than that."""
 MESSAGE_ITEMS: Final = 256
 MESSAGE_BYTES: Final = 1024 * 1024
 
@@ -174,7 +176,7 @@ class Session:
             owner.stop(incoming.stops)
         if incoming.assignments:
             self._receipts += owner.take(incoming.assignments)
-            self._wanted.set()
+            asyncio.get_running_loop().call_later(RECEIPT_PAUSE, self._wanted.set)
         if incoming.is_drained:
             owner.drained()
         if incoming.reconnect_delay is not None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import uvloop
 
+from redflow_server.cli import heap
 from redflow_server.cli.arguments import seconds, text, whole
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.cli.faults import CommandFailed
@@ -109,6 +110,7 @@ async def _unless(given_up: asyncio.Event, work: Coroutine[Any, Any, None]) -> b
 
 def run_until_stopped(life: Coroutine[Any, Any, None]) -> ExitCode:  # Any: as above
     """Runs the life of a gateway's process."""
+    heap.settle()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(life)
     return ExitCode.OK

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NoReturn
 
 from redflow_sdk import SessionRefusedError, Worker
+from redflow_server.cli import heap
 from redflow_server.cli.arguments import seconds, text, whole
 from redflow_server.cli.client import add_target
 from redflow_server.cli.exit_codes import ExitCode
@@ -79,6 +80,7 @@ def _run(arguments: argparse.Namespace) -> ExitCode:
 
 
 async def _work(worker: Worker) -> None:
+    heap.settle()
     # Of our own, because asyncio would wait for its threads however long they take.
     threads = ThreadPoolExecutor(thread_name_prefix="redflow-default")
     asyncio.get_running_loop().set_default_executor(threads)

@@ -29,6 +29,7 @@ from redflow_server.telemetry import Telemetry
 
 CLAIM_LANES: Final = 64
 CLAIM_RUNS: Final = 128
+CLAIM_ALL: Final = 16
 MAX_UNSERVED: Final = 1000
 INLINE_BYTES: Final = 512 * 1024
 INLINE_VALUE_BYTES: Final = 64 * 1024
@@ -132,7 +133,8 @@ class Dispatcher:
         for _ in range(len(self._sessions) if self._dirty else 0):
             session = self._sessions[0]
             self._sessions.rotate(-1)
-            count = min(session.free_slots, CLAIM_RUNS)
+            # Not all slots at once: the worker works on one part while the next is on its way.
+            count = min(session.free_slots, CLAIM_RUNS, max(CLAIM_ALL, session.slots.limit // 2))
             lanes = self._worth_claiming(session) if count else ()
             if lanes:
                 self._claim(session, lanes, count)
