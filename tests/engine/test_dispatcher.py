@@ -206,6 +206,18 @@ async def test_a_session_that_gets_room_is_looked_at_at_once(
 # ---- claims under way ----
 
 
+@pytest.mark.parametrize(("slots", "sizes"), [(10, [10]), (64, [32, 32]), (100, [50, 50]), (300, [128, 128, 44])])
+async def test_a_worker_with_many_slots_gets_its_runs_in_parts_so_that_it_works_on_one_while_the_next_is_on_its_way(
+    slots: int, sizes: list[int], stores: Stores, open_worker: OpenWorker
+) -> None:
+    store = await stores.open(WatchedStore)
+    assert isinstance(store, WatchedStore)
+    await asyncio.gather(*(enqueue_one(store) for _ in range(slots + 50)))
+    worker = await open_worker(Engine(store), slot_limit=slots)
+    await eventually(lambda: len(worker.session.slots.held) == slots)
+    assert [claim.count for claim in store.claims] == sizes
+
+
 async def test_many_sessions_on_many_lanes_get_every_run_once_and_never_more_than_they_have_slots_for(
     stores: Stores, redis_url: str, keys: Keys, open_worker: OpenWorker
 ) -> None:
