@@ -50,7 +50,13 @@ test: .venv/ready ## run all tests (TESTS=path narrows it, JOBS=0 runs them seri
 chaos: .venv/ready ## kill -9 under load, ROUNDS times; `make test` has five
 	.venv/bin/python -m tests.chaos.kill_rounds --rounds $(ROUNDS)
 
-bench: .venv/ready ## speed and memory, as benchmarks/README.md has it
+.venv-peers/ready: pyproject.toml
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/pip install --quiet --upgrade 'pip>=25.1'
+	.venv-peers/bin/pip install --quiet --group peers
+	@touch $@
+
+bench: .venv/ready .venv-peers/ready ## speed and memory, as benchmarks/README.md has it
 	.venv/bin/python -m benchmarks all
 	.venv/bin/python -m benchmarks.memory
 

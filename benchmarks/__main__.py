@@ -1,6 +1,6 @@
 """`python -m benchmarks WORKLOAD [--n N] [--slots N] [--reps N]`: one JSON line for each repetition.
 
-`all` is every workload, three times.
+`all` is every workload, and `backlog` in other engines (`peers`) right after ours, three times.
 """
 
 from __future__ import annotations
@@ -9,26 +9,32 @@ import argparse
 import json
 import sys
 
-from benchmarks import backlog
+from benchmarks import backlog, peer
 
 WORKLOADS = {"backlog": ("noop", 20_000), "steps": ("ten-steps", 2_000)}
+PEERS = "peers"
 
 
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("workload", choices=[*WORKLOADS, "all"])
+    parser.add_argument("workload", choices=[*WORKLOADS, PEERS, "all"])
     parser.add_argument("--n", type=int, help="runs")
     parser.add_argument("--slots", type=int, default=64)
     parser.add_argument("--reps", type=int, default=3)
     options = parser.parse_args()
-    for workload in WORKLOADS if options.workload == "all" else [options.workload]:
-        workflow, runs = WORKLOADS[workload]
-        for _ in range(options.reps):
-            measured = backlog.measure(workflow, options.n or runs, options.slots)
-            sys.stdout.write(json.dumps({"workload": workload, **measured}) + "\n")
-            sys.stdout.flush()
+    for _ in range(options.reps):
+        for workload, (workflow, runs) in WORKLOADS.items():
+            if options.workload in (workload, "all"):
+                _show(workload, backlog.measure(workflow, options.n or runs, options.slots))
+        for engine in peer.WORKERS if options.workload in (PEERS, "all") else ():
+            _show(f"backlog in {engine}", peer.measure(engine, options.n or WORKLOADS["backlog"][1], options.slots))
     return 0
+
+
+def _show(workload: str, measured: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps({"workload": workload, **measured}) + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

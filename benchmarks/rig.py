@@ -71,8 +71,15 @@ class Rig:
         command = ["worker", "run", "benchmarks.workflows:app", "--target", self.target, "--concurrency", str(slots)]
         return self._start([sys.executable, "-m", "redflow_server.cli", *command], None)
 
-    def _start(self, command: list[str], port: int | None) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "REDFLOW_BENCH_COUNTER": str(self._counter_file)}
+    def start_peer(self, command: list[str], slots: int) -> subprocess.Popen[bytes]:
+        """A process of another engine, which finds Redis and its number of slots in the environment."""
+        url = f"redis://127.0.0.1:{self._redis_port}/0"
+        return self._start(command, None, {"REDFLOW_BENCH_REDIS": url, "REDFLOW_BENCH_SLOTS": str(slots)})
+
+    def _start(
+        self, command: list[str], port: int | None, more: dict[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "REDFLOW_BENCH_COUNTER": str(self._counter_file), **(more or {})}
         log = (self._folder / "log").open("ab")
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         log.close()
