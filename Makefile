@@ -8,15 +8,24 @@ ROUNDS ?= 100
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
+# $(call environment,folder): with nothing in it of one that was made in part, or by another Python.
+define environment
+	@$(PYTHON) -c '$(CHECK_VERSION)' $(or $(firstword $(MAKECMDGOALS)),demo)
+	$(PYTHON) -m venv --clear $(1)
+endef
+CHECK_VERSION = import sys; v = sys.version_info; v >= (3, 11) or sys.exit( \
+	"redflow needs Python 3.11 or newer, and $(PYTHON) is " + ".".join(map(str, v[:3])) \
+	+ "; say: make " + sys.argv[1] + " PYTHON=python3.11")
+
 # A fresh venv's pip is too old for dependency groups.
 .venv/ready: pyproject.toml
-	$(PYTHON) -m venv .venv
+	$(call environment,.venv)
 	.venv/bin/pip install --quiet --upgrade 'pip>=25.1'
 	.venv/bin/pip install --quiet --editable '.[dev]' --group dev
 	@touch $@
 
 .venv-stubs/ready: pyproject.toml
-	$(PYTHON) -m venv .venv-stubs
+	$(call environment,.venv-stubs)
 	.venv-stubs/bin/pip install --quiet --upgrade 'pip>=25.1'
 	.venv-stubs/bin/pip install --quiet --group stubs
 	@touch $@
@@ -30,9 +39,10 @@ dev: .venv/ready ## a gateway with its own store, for trying things
 gen: .venv-stubs/ready ## make the Python stubs from proto/
 	.venv-stubs/bin/python scripts/generate_stubs.py
 
+# What cannot be fixed is for `make check` to refuse.
 fmt: .venv/ready ## format the code, put links in documents on their lines
 	.venv/bin/ruff format .
-	.venv/bin/ruff check --fix --quiet . || true
+	.venv/bin/ruff check --fix --exit-zero --quiet .
 	.venv/bin/python scripts/relink_docs.py
 
 check: .venv/ready .venv-stubs/ready ## lint, types, import contracts, fresh stubs, tidy tests
@@ -51,7 +61,7 @@ chaos: .venv/ready ## kill -9 under load, ROUNDS times; `make test` has five
 	.venv/bin/python -m tests.chaos.kill_rounds --rounds $(ROUNDS)
 
 .venv-peers/ready: pyproject.toml
-	$(PYTHON) -m venv .venv-peers
+	$(call environment,.venv-peers)
 	.venv-peers/bin/pip install --quiet --upgrade 'pip>=25.1'
 	.venv-peers/bin/pip install --quiet --group peers
 	@touch $@

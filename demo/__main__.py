@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import socket
 import sys
 import tempfile
@@ -18,18 +19,27 @@ from demo.programs import PlainClient, Program, generate_plain_stubs
 
 LEASE_S = 3
 PATIENCE_S = 45.0
+HEARD_AFTER_S = 0.2
 
 
 class Timeline:
-    """What happens, as it happens."""
+    """What happens, in the order in which it happens, whoever is heard of it first."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
+        self._held: list[tuple[float, str, str]] = []
         self.checks: list[tuple[bool, str]] = []
 
-    def say(self, who: str, what: str) -> None:
-        """One line."""
-        sys.stdout.write(f"{time.monotonic() - self._began:6.2f} s  {who:<10} {what}\n")
+    def say(self, who: str, what: str, at: float | None = None) -> None:
+        """Something that happens now, or that happened `at` a moment of the monotonic clock."""
+        self._held.append((time.monotonic() if at is None else at, who, what))
+
+    def show(self, until: float = math.inf) -> None:
+        """Prints what happened before the moment: nobody will be heard of anything earlier."""
+        self._held.sort(key=lambda event: event[0])
+        while self._held and self._held[0][0] < until:
+            at, who, what = self._held.pop(0)
+            sys.stdout.write(f"{at - self._began:6.2f} s  {who:<10} {what}\n")
         sys.stdout.flush()
 
     def check(self, holds: bool, what: str) -> None:  # noqa: FBT001  # the outcome is what is checked
@@ -38,6 +48,7 @@ class Timeline:
 
     def verdict(self) -> int:
         """Prints the list; the exit code."""
+        self.show()
         sys.stdout.write("\n")
         for holds, what in self.checks:
             sys.stdout.write(f"  [{'x' if holds else ' '}] {what}\n")
@@ -58,18 +69,19 @@ class Journal:
         self.lines: list[tuple[str, str, str]] = []
 
     async def follow(self) -> None:
-        """Shows lines as they come."""
+        """Has the timeline show what is old enough for every process to have written it down."""
         while True:
             self.read()
+            self._timeline.show(time.monotonic() - HEARD_AFTER_S)
             await asyncio.sleep(0.05)
 
     def read(self) -> None:
         """Reads what is new."""
         lines = self.path.read_text().splitlines()
         for line in lines[self._seen :]:
-            worker, run_id, what = line.split("\t")
+            at, worker, run_id, what = line.split("\t")
             self.lines.append((worker, run_id, what))
-            self._timeline.say(worker, what)
+            self._timeline.say(worker, what, float(at))
         self._seen = len(lines)
 
     def count(self, run_id: str, what: str) -> int:
@@ -138,26 +150,27 @@ class Demo:
     async def _start_runs(self) -> tuple[str, str]:
         say, call = self.timeline.say, self.client.call
         order = {"id": "A-17", "items": ["lamp", "chair"], "cents": 12900}
-        started = await self._first_start(order)
-        say("client", f"starts an order: {started['run_id']}")
-        again = await call("start", workflow="order", input=order, key="order A-17")
+        started, asked_at = await self._first_start(order)
+        say("client", f"starts an order: {started['run_id']}", asked_at)
         say("client", "starts it again with the same key, as after a lost answer")
+        again = await call("start", workflow="order", input=order, key="order A-17")
         same = again["run_id"] == started["run_id"] and not again["created"]
         self.timeline.check(same, "a second start with the same key answered the same run")
-        reminder = await call("start", workflow="remind", input="Ada", delay_s=3.0)
         say("client", "starts a reminder, to run in 3 s")
+        reminder = await call("start", workflow="remind", input="Ada", delay_s=3.0)
         delayed = await call("get", run_id=reminder["run_id"])
         self.timeline.check(delayed["status"] == "scheduled", "the delayed run waited as scheduled")
         self._reminder_due_ms = reminder["due_ms"]
         return started["run_id"], reminder["run_id"]
 
-    async def _first_start(self, order: dict[str, object]) -> dict[str, str]:
-        """The workers register the workflow when they connect; until then it is unknown."""
+    async def _first_start(self, order: dict[str, object]) -> tuple[dict[str, str], float]:
+        """Its answer, and when it was asked for: the workers register the workflow when they connect, not before."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
+            asked_at = time.monotonic()
             answer = await self.client.call("start", workflow="order", input=order, key="order A-17")
             if "refused" not in answer:
-                return answer
+                return answer, asked_at
             if time.monotonic() > deadline:
                 raise TimeoutError(answer["refused"])
             await asyncio.sleep(0.1)

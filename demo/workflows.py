@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from dataclasses import dataclass
 
 from redflow_sdk import Context, RetryPolicy, workflow
@@ -24,10 +25,10 @@ class Order:
 
 
 def note(run_id: str, what: str) -> None:
-    """One line in the journal, whole."""
+    """One line in the journal, whole, with the moment of the machine's clock that all its processes share."""
     journal = os.open(JOURNAL, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
-        os.write(journal, f"{WORKER}\t{run_id}\t{what}\n".encode())
+        os.write(journal, f"{time.monotonic()}\t{WORKER}\t{run_id}\t{what}\n".encode())
     finally:
         os.close(journal)
 

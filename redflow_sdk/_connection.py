@@ -1,6 +1,6 @@
 """Keeps a session open for one worker: dials, waits its turn, moves when its gateway goes away. On the io thread.
 
-What is said in a session, and what outlives it, is in `_protocol`.
+What is said in one session is in `_session`, what outlives them in `_protocol`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from redflow_sdk._transport.stream import BrokenStream
 
 log = logging.getLogger("redflow.worker")
 
-REDIAL_MIN: Final = 0.2
-REDIAL_MAX: Final = 15.0
-GOODBYE_TIMEOUT: Final = 2.5
+REDIAL_MIN_S: Final = 0.2
+REDIAL_MAX_S: Final = 15.0
+GOODBYE_TIMEOUT_S: Final = 2.5
 
 
 class Connection:
@@ -30,7 +30,7 @@ class Connection:
         self._target = target
         self._protocol = protocol
         self._session_numbers = itertools.count(1)
-        self._backoff = 0.0
+        self._backoff_s = 0.0
         self._is_away = False
         """Whether it has been said that there is no gateway."""
         self._newest: Session | None = None
@@ -43,7 +43,7 @@ class Connection:
             while not self._finished.is_set():
                 await self._rest(await self._one_session())
             if self._retiring:
-                await asyncio.wait(self._retiring.values(), timeout=GOODBYE_TIMEOUT)
+                await asyncio.wait(self._retiring.values(), timeout=GOODBYE_TIMEOUT_S)
         finally:
             for life in self._retiring.values():
                 life.cancel()
@@ -76,7 +76,7 @@ class Connection:
         # The gateway is going away: its session carries everything until a newer one has taken over.
         self._retiring[session] = life
         life.add_done_callback(partial(self._retired, session))
-        return session.reconnect_delay
+        return session.reconnect_delay_s
 
     async def _close_older(self, session: Session) -> None:
         """Every lease has been listed in the session and answered: the sessions before it may go."""
@@ -98,16 +98,18 @@ class Connection:
         try:
             life.result()
         except BrokenStream as broken:
-            asked = broken.retry_delay
-            if session.is_open:
+            asked = broken.retry_delay_s
+            if self._finished.is_set():
+                log.info("disconnected from %s", self._target)
+            elif session.is_open:
                 log.info("the session ended: %s", broken)
             elif not self._is_away:
                 log.warning("no session with %s: %s", self._target, broken)
             self._is_away = not session.is_open
         # A gateway that opens sessions only to end them is no better than one that opens none.
-        fruitless = 0.0 if session.was_served else self._backoff
-        self._backoff = min(REDIAL_MAX, max(REDIAL_MIN, fruitless * 2))
-        return max(asked, random.uniform(0, self._backoff))
+        fruitless = 0.0 if session.was_served else self._backoff_s
+        self._backoff_s = min(REDIAL_MAX_S, max(REDIAL_MIN_S, fruitless * 2))
+        return max(asked, random.uniform(0, self._backoff_s))
 
     async def _rest(self, delay: float) -> None:
         try:

@@ -21,8 +21,8 @@ T = TypeVar("T")
 
 log = logging.getLogger("redflow.worker")
 
-STOP_GRACE: Final = 1.0
-"""Seconds a handler has to end when the worker itself goes."""
+STOP_GRACE_S: Final = 1.0
+"""How long a handler has to end when the worker itself goes."""
 
 
 class Crew:
@@ -37,9 +37,8 @@ class Crew:
         self._workflows = workflows
         self._concurrency = concurrency
         self._loop = asyncio.get_running_loop()
-        self._threads = Threads(concurrency, self._loop, self._tell_slots)
+        self._threads = Threads(concurrency, self._loop, self._tell_capacity)
         self._link = Link(io_loop, self._loop)
-        self._protocol: WorkerProtocol | None = None
         self._executions: dict[str, Execution] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._deaf: set[Execution] = set()
@@ -47,7 +46,6 @@ class Crew:
 
     def connect(self, protocol: WorkerProtocol) -> None:
         """Where reports go."""
-        self._protocol = protocol
         self._link.connect(protocol)
 
     # ---- on the io thread ----
@@ -57,28 +55,27 @@ class Crew:
         """Whether the loop was closed under the worker."""
         return self._loop.is_closed()
 
-    def assign(self, assignments: tuple[Assignment, ...]) -> None:
+    def assign(self, assignments: tuple[Assignment, ...], max_payload_bytes: int) -> None:
         """Runs to execute."""
-        self._post(self._begin, assignments)
+        self._post(partial(self._begin, assignments, max_payload_bytes))
 
-    def stop_handlers(self, stops: tuple[Stop, ...]) -> None:
+    def stop_handlers(self, stops: tuple[Stop, ...], grace_s: float) -> None:
         """Handlers that have to end."""
-        self._post(self._stop, stops)
+        self._post(partial(self._stop, stops, grace_s))
 
-    def _post(self, what: Callable[[T], None], argument: T) -> None:
+    def _post(self, what: Callable[[], None]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop was closed under the worker; see is_gone
-            self._loop.call_soon_threadsafe(what, argument)
+            self._loop.call_soon_threadsafe(what)
 
     # ---- on the worker's loop ----
 
-    def _begin(self, assignments: tuple[Assignment, ...]) -> None:
-        assert self._protocol is not None
+    def _begin(self, assignments: tuple[Assignment, ...], max_payload_bytes: int) -> None:
         # Said before the first of them begins, which may block the loop from its first line.
         tokens = [assignment.lease_token for assignment in assignments]
         self._link.tell(lambda protocol: protocol.started(tokens))
         for assignment in assignments:
             workflow = self._workflows[assignment.workflow]
-            execution = Execution(assignment, workflow, self._link, self._threads, self._protocol.max_payload_bytes)
+            execution = Execution(assignment, workflow, self._link, self._threads, max_payload_bytes)
             self._executions[assignment.lease_token] = execution
             task = asyncio.create_task(execution.run(), name=f"redflow {assignment.workflow} {assignment.run_id}")
             self._tasks.add(task)
@@ -89,38 +86,42 @@ class Crew:
         self._executions.pop(execution.token, None)
         if execution in self._deaf:
             self._deaf.discard(execution)
-            self._tell_slots()
+            self._tell_capacity()
+        if execution.is_lost:
+            self._link.tell(lambda protocol: protocol.handler_ended(execution.token))
         if not task.cancelled() and task.exception() is not None:
             log.error("the end of run %s was not reported", execution.run_id, exc_info=task.exception())
             self._link.tell(lambda protocol: protocol.give_up(execution.token))
 
-    def _stop(self, stops: tuple[Stop, ...]) -> None:
-        assert self._protocol is not None
-        timing = self._protocol.timing
+    def _stop(self, stops: tuple[Stop, ...], grace_s: float) -> None:
         for stop in stops:
             execution = self._executions.get(stop.lease_token)
             if execution is not None:
                 execution.stop(stop)
-                self._loop.call_later(timing.cancel_grace if timing else STOP_GRACE, self._give_up, execution)
+                self._loop.call_later(grace_s, self._give_up, execution)
+            elif stop.reason.is_lost:
+                self._link.tell(partial(WorkerProtocol.handler_ended, token=stop.lease_token))
 
     def _give_up(self, execution: Execution) -> None:
-        """The handler has not ended within the grace: it takes up its slot until it does."""
+        """The handler has not ended within the grace. It takes up its slot until it does."""
         if self._executions.get(execution.token) is not execution or execution in self._deaf:
             return
         log.warning("%s does not end although its run %s was stopped", execution.workflow_name, execution.run_id)
         self._deaf.add(execution)
-        self._tell_slots()
+        self._tell_capacity()
         execution.abandon()
 
-    def _tell_slots(self) -> None:
-        limit = max(0, self._concurrency - len(self._deaf) - self._threads.overdue)
-        self._link.tell(lambda protocol: protocol.set_slot_limit(limit))
+    def _tell_capacity(self) -> None:
+        # Those that have lost their lease are counted where leases are.
+        deaf = sum(not execution.is_lost for execution in self._deaf)
+        count = max(0, self._concurrency - deaf - self._threads.overdue)
+        self._link.tell(lambda protocol: protocol.set_capacity(count))
 
     # ---- the end ----
 
     async def settle(self) -> None:
         """Waits for handlers that were told to end, not for long."""
-        await self._wait(STOP_GRACE)
+        await self._wait(STOP_GRACE_S)
 
     def hurry(self) -> None:
         """Whoever waits for handlers to finish waits no longer."""
@@ -128,22 +129,27 @@ class Crew:
 
     async def finish(self, grace: float) -> None:
         """Lets handlers finish for `grace` seconds, and hands the runs of the others back."""
+        if self._executions:
+            log.info("draining: %d runs at work have %g s to finish", len(self._executions), grace)
         await self._wait(grace)
-        await self._answers([execution.hand_back() for execution in list(self._executions.values())])
-        await self._wait(STOP_GRACE)
+        handed_back = [execution.hand_back() for execution in list(self._executions.values())]
+        if handed_back:
+            log.info("handing back %d runs; they go on elsewhere from their recorded steps", len(handed_back))
+        await self._answers(handed_back)
+        await self._wait(STOP_GRACE_S)
 
     async def abort(self) -> None:
         """Cancels every handler; all runs end as canceled."""
         for execution in list(self._executions.values()):
             execution.stop(Stop(execution.token, StopReason.WORKER_STOPPED, "the worker was stopped"))
-        await self._wait(STOP_GRACE)
+        await self._wait(STOP_GRACE_S)
         await self._answers([execution.abandon() for execution in list(self._executions.values())])
 
     async def _answers(self, reported: list[asyncio.Future[Answer] | None]) -> None:
         """Sees that what was reported has arrived, if there is a gateway."""
         awaited = [answer for answer in reported if answer is not None]
         if awaited:
-            await asyncio.wait(awaited, timeout=STOP_GRACE)
+            await asyncio.wait(awaited, timeout=STOP_GRACE_S)
 
     async def _wait(self, seconds: float) -> None:
         if not self._tasks:

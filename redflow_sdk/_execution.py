@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 from enum import Enum, auto
 from typing import Final
 
@@ -28,10 +29,13 @@ from redflow_sdk._threads import Threads
 from redflow_sdk._types import Value
 from redflow_sdk.context import BlockingContext, Context, RunInfo
 from redflow_sdk.errors import InputValidationError, RunCanceledError, SerializationError
+from redflow_sdk.records import Failure
 from redflow_sdk.workflow import AnyWorkflow
 
-GOODBYE_TIMEOUT: Final = 2.0
-"""Seconds a program that ends waits for the answer of the gateway."""
+log = logging.getLogger("redflow.worker")
+
+ANSWER_TIMEOUT_S: Final = 2.0
+"""How long a program that ends waits for the answer of the gateway."""
 
 
 class Phase(Enum):
@@ -74,6 +78,12 @@ class Execution:
         """The run it executes."""
         return self._assignment.run_id
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the run is no longer this worker's, although its handler may go on."""
+        stop = self._steps.stop_order
+        return stop is not None and stop.reason.is_lost
+
     # ---- life ----
 
     async def run(self) -> None:
@@ -88,7 +98,7 @@ class Execution:
     def stop(self, stop: Stop) -> None:
         """The handler has to end."""
         before = self._steps.stop_order
-        if before is not None and not stop.reason.is_lost:
+        if before is not None and (before.reason.is_lost or not stop.reason.is_lost):
             return
         self._steps.stop_order = stop
         if self._phase is not Phase.HANDLING:
@@ -98,7 +108,7 @@ class Execution:
         self._steps.cancel_for_threads()
 
     def _lost(self) -> None:
-        self._link.tell(lambda protocol: protocol.give_up(self.token))
+        self._link.tell(lambda protocol: protocol.lose((self.token,)))
         self.stop(Stop(self.token, StopReason.LEASE_LOST))
 
     def abandon(self) -> asyncio.Future[Answer] | None:
@@ -165,19 +175,26 @@ class Execution:
         if stop is not None and stop.reason.is_lost:
             return None
         if not isinstance(error, (asyncio.CancelledError, RunCanceledError)):
-            return Failed(self.token, recorded, self._steps.failure(error))
+            return self._failed(self._steps.failure(error))
         if stop is not None:
             return Canceled(self.token, recorded, stop.reason is StopReason.WORKER_STOPPED)
         if self._task is not None and self._task.cancelling():
             # Neither the gateway nor the handler: the program ends its loop, which is no wish to end the run.
             self._steps.stop_order = Stop(self.token, StopReason.MOVED, "the program ends")
             return Release(self.token, recorded, ReleaseReason.SHUTDOWN)
-        return Failed(self.token, recorded, canceled_failure())
+        return self._failed(canceled_failure())
+
+    def _failed(self, failure: Failure) -> Failed:
+        at = self._assignment
+        # Not the exception itself, whose text may be of any length, and may not even be text.
+        way = failure.traceback or f"{failure.type}: {failure.message}"
+        log.warning("%s %s failed in attempt %d of %d\n%s", at.workflow, at.run_id, at.attempt, at.max_attempts, way)
+        return Failed(self.token, self._steps.recorded, failure)
 
     async def _report_end(self, item: Item) -> None:
         reported = self._link.report(item)
         if isinstance(item, Release):
-            await asyncio.wait([reported], timeout=GOODBYE_TIMEOUT)
+            await asyncio.wait([reported], timeout=ANSWER_TIMEOUT_S)
             return
         answer = await reported
         if answer.verdict not in (Verdict.INVALID, Verdict.TOO_LARGE):

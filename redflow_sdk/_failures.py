@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import traceback
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from redflow_sdk import errors
@@ -18,6 +20,7 @@ MAX_CAUSES: Final = 8
 MAX_DETAILS: Final = 100
 MAX_RELATED: Final = 1000
 TYPE_CHARS: Final = 1024
+_OURS: Final = str(Path(__file__).parent) + os.sep
 
 _KINDS: Final[tuple[tuple[type[BaseException], FailureKind], ...]] = (
     (errors.InputValidationError, "validation"),
@@ -36,12 +39,14 @@ def failure_of(error: BaseException) -> Failure:
     links = _chain(error)
     failure: Failure | None = None
     for depth in range(len(links) - 1, -1, -1):
-        failure = _one(links[depth], depth == 0, failure)
+        failure = _cause(links[depth], failure)
     assert failure is not None
     related = list(_related(error))
     delays = (_delay_of(other) for other in related if isinstance(other, errors.RetryAfterError))
     return replace(
         failure,
+        message=_bounded(_text_of(error), MESSAGE_CHARS),
+        traceback=_traceback_of(error),
         details=_details_of(error) if isinstance(error, errors.InputValidationError) else None,
         no_retry=any(isinstance(other, errors.NonRetriableError) for other in related),
         retry_after=next((delay for delay in delays if delay is not None), None),
@@ -77,14 +82,15 @@ def canceled_failure() -> Failure:
     )
 
 
-def _one(error: BaseException, is_outermost: bool, cause: Failure | None) -> Failure:
+def _cause(error: BaseException, cause: Failure | None) -> Failure:
+    """An exception without the way to it, as it is kept of causes."""
     error_kind: FailureKind = "error"
     kind = next((kind for types, kind in _KINDS if isinstance(error, types)), error_kind)
     return Failure(
         type=_bounded(type(error).__name__, TYPE_CHARS),
-        message=_bounded(_text_of(error), MESSAGE_CHARS if is_outermost else CAUSE_CHARS),
+        message=_bounded(_text_of(error), CAUSE_CHARS),
         kind=kind,
-        traceback=_traceback_of(error) if is_outermost else "",
+        traceback="",
         language="python",
         cause=cause,
     )
@@ -148,12 +154,16 @@ def _text_of(error: BaseException) -> str:
 
 
 def _traceback_of(error: BaseException) -> str:
+    """The way through the user's code; ours is left out, unless there is no other."""
     try:
-        # The frames only: a group's members, a broken __str__ and endless causes stay out.
-        lines = traceback.format_tb(error.__traceback__)
+        # The frames only: a group's members and endless causes stay out.
+        frames = traceback.extract_tb(error.__traceback__)
+        theirs = [frame for frame in frames if not frame.filename.startswith(_OURS)]
+        lines = traceback.format_list(theirs or frames)
     except Exception:  # sources may be gone or unreadable
         return ""
-    text = "".join(lines)
+    last = f"{type(error).__name__}: {_text_of(error)[:CAUSE_CHARS]}"
+    text = "".join(["Traceback (most recent call last):\n", *lines, _bounded(last, TYPE_CHARS + CAUSE_CHARS)])
     return _bounded(text if len(text) <= TRACEBACK_CHARS else "... " + text[-TRACEBACK_CHARS:], TRACEBACK_CHARS + 4)
 
 

@@ -1,34 +1,30 @@
-"""Stops what must not go on: handlers whose leases may have ended, and workers whose loop was closed under them."""
+"""Stops handlers before their leases can have ended. On the io thread."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
+from typing import Final
 
-from redflow_sdk._connection import Connection
 from redflow_sdk._protocol import WorkerProtocol
 from redflow_sdk._session import now
 
-log = logging.getLogger("redflow.worker")
+LOOK_S: Final = 0.5
+LOOK_AGAIN_S: Final = 0.2
+"""How long until it looks again, while leases are confirmed, and while none are."""
 
 
 class Fence:
-    """Stops the handlers of a worker before their leases can have ended, and the worker when its loop was closed."""
+    """Stops the handlers of a worker whose leases nobody has confirmed for too long."""
 
-    def __init__(self, protocol: WorkerProtocol, connection: Connection) -> None:
+    def __init__(self, protocol: WorkerProtocol) -> None:
         self._protocol = protocol
-        self._connection = connection
 
     async def run(self) -> None:
         """Watches for ever."""
         while True:
-            if self._protocol.is_orphaned:
-                log.error("the event loop of the worker was closed without draining it; its runs are handed back")
-                self._connection.finish()
-                return
             fence_at = self._protocol.fence_at
-            left = 0.2 if fence_at is None else fence_at - now()
+            left = LOOK_AGAIN_S if fence_at is None else fence_at - now()
             if left <= 0:
                 self._protocol.fence()
-                left = 0.2
-            await asyncio.sleep(min(left, 0.5))
+                left = LOOK_AGAIN_S
+            await asyncio.sleep(min(left, LOOK_S))

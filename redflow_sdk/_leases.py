@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from redflow_sdk._messages import Answer, Assignment, Item, LeaseState, StepReport, StepSnapshot
+from redflow_sdk._messages import Answer, Assignment, HeldLease, Item, LeaseState, StepReport, StepSnapshot
 
 
 @dataclass(slots=True)
@@ -67,9 +67,9 @@ class Leases:
             self._held[token].state = LeaseState.FENCED
         return newly
 
-    def inventory(self) -> tuple[tuple[str, LeaseState], ...]:
+    def inventory(self) -> tuple[HeldLease, ...]:
         """Every lease held, as the gateway has to know it."""
-        return tuple((token, lease.state) for token, lease in self._held.items())
+        return tuple(HeldLease(token, lease.state) for token, lease in self._held.items())
 
     def tokens(self) -> tuple[str, ...]:
         """The tokens of all leases held."""

@@ -9,10 +9,10 @@ from typing import Final
 
 log = logging.getLogger("redflow.worker")
 
-PATIENCE: Final = 0.5
-"""Seconds a loop may take to answer."""
-PAUSE: Final = 0.5
-"""Seconds between two questions."""
+PATIENCE_S: Final = 0.5
+"""How long a loop may take to answer."""
+PAUSE_S: Final = 0.5
+"""How long between an answer and the next question."""
 
 
 class LoopWatch:
@@ -25,19 +25,25 @@ class LoopWatch:
     async def run(self) -> None:
         """Watches until the loop is closed. One warning for each time it is blocked."""
         io_loop = asyncio.get_running_loop()
-        while not self._loop.is_closed():
+        while True:
             turned = asyncio.Event()
             try:
                 self._loop.call_soon_threadsafe(io_loop.call_soon_threadsafe, turned.set)
-            except RuntimeError:  # closed in between
+            except RuntimeError:  # it is closed
                 return
-            try:
-                async with asyncio.timeout(PATIENCE):
-                    await turned.wait()
-            except TimeoutError:
+            if not await self._wait(turned):
                 self._warn()
-                await turned.wait()
-            await asyncio.sleep(PAUSE)
+            while not await self._wait(turned):
+                if self._loop.is_closed():
+                    return
+            await asyncio.sleep(PAUSE_S)
+
+    async def _wait(self, turned: asyncio.Event) -> bool:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                return await turned.wait()
+        except TimeoutError:
+            return False
 
     def _warn(self) -> None:
         task = asyncio.current_task(self._loop)
@@ -48,7 +54,7 @@ class LoopWatch:
             "%s has blocked the event loop of its worker for %.1f s, at %s:%d; nothing else runs there meanwhile. "
             "Await what takes long, or make the handler a `def`, which gets a thread of its own",
             task.get_name(),
-            PATIENCE,
+            PATIENCE_S,
             frame.f_code.co_filename,
             frame.f_lineno,
         )

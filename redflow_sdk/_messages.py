@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from redflow_sdk.records import Failure, Payload
+from redflow_sdk.retry import RetryPolicy
 
 
 class LeaseState(Enum):
@@ -32,6 +33,14 @@ class StopReason(Enum):
     def is_lost(self) -> bool:
         """Whether the run is no longer this worker's: nothing may be reported for it."""
         return self in (StopReason.LEASE_LOST, StopReason.MOVED, StopReason.UNPARKED)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLease:
+    """A lease in a list of all that a worker holds."""
+
+    lease_token: str
+    state: LeaseState
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +81,6 @@ class Assignment:
     steps: tuple[StepSnapshot, ...]
     has_more_steps: bool = False
     """Whether more steps are on record than these."""
-    parent_run_id: str = ""
     stop: Stop | None = None
     """An order to stop that came before the assignment."""
 
@@ -87,7 +95,7 @@ class StepReport:
     seq: int
     output: Payload | None
     failure: Failure | None
-    elapsed: float
+    elapsed_s: float
     is_final: bool
 
 
@@ -163,7 +171,7 @@ class Answer:
     verdict: Verdict
     reason: str = ""
     message: str = ""
-    retry_delay: float = 0.0
+    retry_delay_s: float = 0.0
     cancel_requested: bool = False
     stored: StepSnapshot | None = None
 
@@ -192,7 +200,7 @@ class Definition:
     digest: str
     queue: str
     max_attempts: int
-    retry: tuple[float, float, float, float] | None
+    retry: RetryPolicy | None
     events: tuple[str, ...]
     run_timeout: float | None
     start_timeout: float | None
@@ -210,18 +218,18 @@ class Opening:
     definitions: tuple[Definition, ...]
     slot_limit: int
     session_number: int
-    held: tuple[tuple[str, LeaseState], ...]
+    held: tuple[HeldLease, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The times the gateway dictates, in seconds."""
+    """The times the gateway dictates."""
 
-    lease: float
-    heartbeat: float
-    fence_margin: float
-    silence: float
-    cancel_grace: float
+    lease_s: float
+    heartbeat_s: float
+    fence_margin_s: float
+    silence_s: float
+    cancel_grace_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +245,6 @@ class RegistrationProblem:
 class Opened:
     """The session is open. `lost` are leases this worker no longer has; `stops` those whose handlers have to end."""
 
-    session_id: str
-    gateway_id: str
     timing: Timing
     max_payload_bytes: int
     problems: tuple[RegistrationProblem, ...]
@@ -254,7 +260,7 @@ class SessionError:
     reason: str
     message: str
     is_permanent: bool
-    retry_delay: float
+    retry_delay_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,8 +274,8 @@ class Incoming:
     answers: tuple[tuple[int, Answer], ...]
     assignments: tuple[Assignment, ...]
     is_drained: bool
-    reconnect_delay: float | None
-    """Seconds to wait before going elsewhere, when the gateway goes away."""
+    reconnect_delay_s: float | None
+    """How long to wait before going elsewhere, when the gateway goes away."""
     error: SessionError | None
 
 
@@ -279,7 +285,7 @@ class Outgoing:
 
     opening: Opening | None = None
     beat: int = 0
-    held: tuple[tuple[str, LeaseState], ...] = ()
+    held: tuple[HeldLease, ...] = ()
     receipts: tuple[Receipt, ...] = ()
     items: tuple[tuple[int, Item], ...] = ()
     slot_limit: int | None = None

@@ -21,10 +21,10 @@ T = TypeVar("T")
 
 log = logging.getLogger("redflow.worker")
 
-ASK_AGAIN: Final = 0.2
-"""Seconds until a question is asked again that no session could answer."""
-TELL_AGAIN: Final = 0.2
-"""Seconds until the store, which has lost steps once more, is told of them the second time; twice as long then."""
+ASK_AGAIN_S: Final = 0.2
+"""How long until a question is asked again that no session could answer."""
+TELL_AGAIN_S: Final = 0.2
+"""How long until the store, which has lost steps once more, is told of them the second time; twice as long then."""
 MAX_TIMES_TOLD: Final = 6
 
 
@@ -58,7 +58,7 @@ class OnRecord:
                     return await question(self._session)
                 except BrokenStream as broken:
                     log.debug("fetching steps: %s", broken)
-            await asyncio.sleep(ASK_AGAIN)
+            await asyncio.sleep(ASK_AGAIN_S)
         return None
 
     async def reports_again(self, lease: Lease, times_told: int) -> list[StepReport]:
@@ -67,7 +67,7 @@ class OnRecord:
         The first time at once, then less and less often.
         """
         if times_told:
-            await asyncio.sleep(TELL_AGAIN * 2**times_told * random.uniform(0.5, 1.0))
+            await asyncio.sleep(TELL_AGAIN_S * 2**times_told * random.uniform(0.5, 1.0))
         reports: list[StepReport] = []
         for step in lease.on_record:
             known = await self.step(lease.assignment.lease_token, step.name) if step.is_by_reference else step
@@ -86,6 +86,6 @@ def _report_of(step: StepSnapshot, assignment: Assignment) -> StepReport:
         seq=step.seq,
         output=step.output,
         failure=step.failure,
-        elapsed=0.0,
+        elapsed_s=0.0,
         is_final=step.is_final and step.attempt == assignment.attempt,
     )

@@ -19,6 +19,7 @@ from redflow_sdk._messages import (
     ENDS_LEASE,
     Answer,
     Assignment,
+    HeldLease,
     Item,
     LeaseState,
     Opened,
@@ -33,11 +34,13 @@ from redflow_sdk._messages import (
     Verdict,
 )
 from redflow_sdk._on_record import MAX_TIMES_TOLD, OnRecord
-from redflow_sdk._session import Session, now
+from redflow_sdk._session import Beat, Session, now
 
 log = logging.getLogger("redflow.worker")
 
-DRAIN_TIMEOUT: Final = 5.0
+DRAIN_TIMEOUT_S: Final = 5.0
+ENDING: Final = (Verdict.OK, Verdict.DUPLICATE, Verdict.CANCELED)
+"""Answers to an item that ends a lease after which the lease is over."""
 
 
 class Handlers(Protocol):
@@ -47,11 +50,11 @@ class Handlers(Protocol):
     def is_gone(self) -> bool:
         """Whether the loop they run on was closed under them."""
 
-    def assign(self, assignments: tuple[Assignment, ...]) -> None:
-        """These runs are to be executed."""
+    def assign(self, assignments: tuple[Assignment, ...], max_payload_bytes: int) -> None:
+        """These runs are to be executed; what they store may be so large."""
 
-    def stop_handlers(self, stops: tuple[Stop, ...]) -> None:
-        """The handlers of these leases have to end."""
+    def stop_handlers(self, stops: tuple[Stop, ...], grace_s: float) -> None:
+        """The handlers of these leases have to end within the grace. `handler_ended` is due for each that is lost."""
 
 
 class WorkerProtocol:
@@ -61,7 +64,9 @@ class WorkerProtocol:
         self._opening = opening
         self._handlers = handlers
         self._known = {definition.name for definition in opening.definitions}
-        self._slot_limit = opening.slot_limit
+        self._capacity = opening.slot_limit
+        self._without_lease: set[str] = set()
+        """The tokens of leases that were lost while their handlers went on: each takes up a slot until it ends."""
         self._leases = Leases()
         self._unanswered: dict[int, Unanswered] = {}
         self._request_ids = itertools.count(1)
@@ -70,7 +75,7 @@ class WorkerProtocol:
         self._session: Session | None = None
         self._is_draining = False
         self._drained = asyncio.Event()
-        self.opened = asyncio.Event()
+        self._opened = asyncio.Event()
         self.timing: Timing | None = None
         self.last_confirmed: float | None = None
         """When the last heartbeat or opening was sent that the gateway has answered."""
@@ -80,7 +85,7 @@ class WorkerProtocol:
 
     async def wait_open(self) -> None:
         """Returns when the first session is open."""
-        await self.opened.wait()
+        await self._opened.wait()
 
     def take_no_more(self) -> None:
         """Refuses runs from now on, and says so."""
@@ -93,14 +98,17 @@ class WorkerProtocol:
         self.take_no_more()
         if self._session is not None:
             try:
-                async with asyncio.timeout(DRAIN_TIMEOUT):
+                async with asyncio.timeout(DRAIN_TIMEOUT_S):
                     await self._drained.wait()
             except TimeoutError:
                 log.warning("the gateway did not acknowledge the drain")
 
-    def set_slot_limit(self, limit: int) -> None:
-        """How many runs the worker takes at once from now on."""
-        self._slot_limit = limit
+    def set_capacity(self, count: int) -> None:
+        """For how many runs at once the worker has room from now on."""
+        self._capacity = count
+        self._tell_capacity()
+
+    def _tell_capacity(self) -> None:
         if self._session is not None:
             self._session.tell_capacity()
 
@@ -114,7 +122,7 @@ class WorkerProtocol:
         """When the leases have to be taken for lost; None while none was ever confirmed."""
         if self.timing is None or self.last_confirmed is None:
             return None
-        return self.last_confirmed + self.timing.lease - self.timing.fence_margin
+        return self.last_confirmed + self.timing.lease_s - self.timing.fence_margin_s
 
     def fence(self) -> None:
         """The leases may be over: every handler stops, and nothing starts, until a session says what is still held."""
@@ -143,6 +151,12 @@ class WorkerProtocol:
             lease.reported.append(item)
         self._send(Unanswered(next(self._request_ids), item, done))
 
+    def handler_ended(self, token: str) -> None:
+        """The handler of a lease that was lost has ended, and its slot is free."""
+        if token in self._without_lease:
+            self._without_lease.discard(token)
+            self._tell_capacity()
+
     def give_up(self, token: str) -> None:
         """Nothing more is said about the lease; it is left to the gateway to find that out."""
         self._leases.drop(token)
@@ -159,10 +173,10 @@ class WorkerProtocol:
 
     @property
     def slot_limit(self) -> int:
-        """Runs at once."""
-        return self._slot_limit
+        """Leases at once: the room there is, less the handlers that go on without one."""
+        return max(0, self._capacity - sum(token not in self._leases for token in self._without_lease))
 
-    def inventory(self) -> tuple[tuple[str, LeaseState], ...]:
+    def inventory(self) -> tuple[HeldLease, ...]:
         """Every lease held."""
         return self._leases.inventory()
 
@@ -170,7 +184,7 @@ class WorkerProtocol:
         """What a new session says first."""
         return replace(
             self._opening,
-            slot_limit=0 if self._is_draining else self._slot_limit,
+            slot_limit=0 if self._is_draining else self.slot_limit,
             session_number=session_number,
             held=self._leases.inventory(),
         )
@@ -188,12 +202,12 @@ class WorkerProtocol:
         self.lose((*opened.lost, *(token for token in opened.finished if token not in reported)))
         self._forget_fenced(self.inventory())
         if opened.stops:
-            self._handlers.stop_handlers(opened.stops)
+            self._stop_handlers(opened.stops)
         for entry in self._unanswered.values():
             session.send(entry)
         if self._is_draining:
             session.drain()
-        self.opened.set()
+        self._opened.set()
 
     def session_ended(self, session: Session) -> None:
         """A session is over."""
@@ -201,17 +215,19 @@ class WorkerProtocol:
             self._session = None
             self._on_record.ask(None)
 
-    def beat_answered(self, session: Session, sent_at: float, listed: tuple[tuple[str, LeaseState], ...]) -> None:
-        """The gateway has answered a heartbeat that was sent then and listed these leases."""
+    def beat_answered(self, session: Session, beat: Beat) -> None:
+        """The gateway has answered a heartbeat."""
         if session is self._session:
-            self.last_confirmed = max(self.last_confirmed or 0.0, sent_at)
-            self._forget_fenced(listed)
+            self.last_confirmed = max(self.last_confirmed or 0.0, beat.sent_at)
+            self._forget_fenced(beat.listed)
 
-    def _forget_fenced(self, listed: tuple[tuple[str, LeaseState], ...]) -> None:
+    def _forget_fenced(self, listed: tuple[HeldLease, ...]) -> None:
         """The gateway has heard that these leases are fenced, and has handed them back."""
-        for token, state in listed:
-            if state is LeaseState.FENCED:
-                self._leases.drop(token)
+        for held in listed:
+            if held.state is LeaseState.FENCED:
+                self._leases.drop(held.lease_token)
+        if self._without_lease:
+            self._tell_capacity()
 
     def take(self, assignments: tuple[Assignment, ...]) -> list[Receipt]:
         """Accepts the runs there is room for."""
@@ -227,7 +243,7 @@ class WorkerProtocol:
                 self._leases.add(assignment)
                 accepted.append(assignment)
         if accepted and not self.is_orphaned:
-            self._handlers.assign(tuple(accepted))
+            self._handlers.assign(tuple(accepted), self.max_payload_bytes)
         return receipts
 
     def _reject(self, assignment: Assignment) -> RejectReason | None:
@@ -236,7 +252,7 @@ class WorkerProtocol:
         if self._is_draining:
             return RejectReason.DRAINING
         is_fenced = self.fence_at is not None and now() >= self.fence_at
-        if is_fenced or len(self._leases) >= self._slot_limit:
+        if is_fenced or len(self._leases) >= self.slot_limit:
             return RejectReason.OVERLOADED
         return None
 
@@ -245,7 +261,7 @@ class WorkerProtocol:
         self.lose(tuple(stop.lease_token for stop in stops if stop.reason.is_lost))
         rest = tuple(stop for stop in stops if not stop.reason.is_lost and stop.lease_token in self._leases)
         if rest:
-            self._handlers.stop_handlers(rest)
+            self._stop_handlers(rest)
 
     def lose(self, tokens: Collection[str]) -> None:
         """These leases are no longer this worker's."""
@@ -258,7 +274,13 @@ class WorkerProtocol:
         for entry in [entry for entry in self._unanswered.values() if entry.item.lease_token in tokens]:
             del self._unanswered[entry.request_id]
             entry.done(Answer(Verdict.LEASE_LOST))
-        self._handlers.stop_handlers(tuple(Stop(token, StopReason.LEASE_LOST) for token in tokens))
+        self._without_lease.update(tokens)
+        self._tell_capacity()
+        self._stop_handlers(tuple(Stop(token, StopReason.LEASE_LOST) for token in tokens))
+
+    def _stop_handlers(self, stops: tuple[Stop, ...]) -> None:
+        assert self.timing is not None  # there has been a session
+        self._handlers.stop_handlers(stops, self.timing.cancel_grace_s)
 
     def drained(self) -> None:
         """No assignment follows on the session."""
@@ -274,17 +296,19 @@ class WorkerProtocol:
         token = entry.item.lease_token
         lease = self._leases.get(token)
         if answer.verdict is Verdict.UNAVAILABLE:
-            delay = max(0.05, answer.retry_delay) * random.uniform(1.0, 1.5)
+            delay = max(0.05, answer.retry_delay_s) * random.uniform(1.0, 1.5)
             asyncio.get_running_loop().call_later(delay, self._send_again, request_id)
             return
         if answer.verdict is Verdict.STEPS_MISSING and lease is not None:
             self._restore_steps(entry, lease)
             return
         del self._unanswered[request_id]
-        if _ends_lease(entry.item, answer):
+        if answer.verdict in (Verdict.LEASE_LOST, Verdict.MOVED):
+            self.lose((token,))
+        elif answer.verdict in ENDING and isinstance(entry.item, ENDS_LEASE):
             self._leases.drop(token)
         elif answer.cancel_requested:
-            self._handlers.stop_handlers((Stop(token, StopReason.USER),))
+            self._stop_handlers((Stop(token, StopReason.USER),))
         entry.done(answer)
 
     def _send(self, entry: Unanswered) -> None:
@@ -322,10 +346,3 @@ class WorkerProtocol:
             if not (isinstance(entry.item, StepReport) and report.name == entry.item.name):
                 self._send(Unanswered(next(self._request_ids), report, lambda answer: None))
         self._send(entry)
-
-
-def _ends_lease(item: Item, answer: Answer) -> bool:
-    if answer.verdict in (Verdict.LEASE_LOST, Verdict.MOVED):
-        return True
-    ended = answer.verdict in (Verdict.OK, Verdict.DUPLICATE, Verdict.CANCELED)
-    return ended and isinstance(item, ENDS_LEASE)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 import time
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from redflow_sdk._failures import size_of
@@ -15,9 +16,9 @@ from redflow_sdk._messages import (
     Assignment,
     Completed,
     Failed,
+    HeldLease,
     Incoming,
     Item,
-    LeaseState,
     Opened,
     Opening,
     Outgoing,
@@ -33,10 +34,10 @@ from redflow_sdk.errors import SessionRefusedError
 
 log = logging.getLogger("redflow.worker")
 
-OPEN_TIMEOUT: Final = 5.0
-CLOSE_TIMEOUT: Final = 2.0
-RECEIPT_PAUSE: Final = 0.01
-"""Seconds that a receipt waits for a message to go with: short runs are reported sooner than that."""
+OPEN_TIMEOUT_S: Final = 5.0
+CLOSE_TIMEOUT_S: Final = 2.0
+RECEIPT_PAUSE_S: Final = 0.01
+"""How long a receipt waits for a message to go with: short runs are reported sooner than that."""
 MESSAGE_ITEMS: Final = 256
 MESSAGE_BYTES: Final = 1024 * 1024
 
@@ -46,6 +47,14 @@ _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 def now() -> float:
     """Seconds that go on while the machine is suspended, where there is such a clock: leases do too."""
     return time.clock_gettime(_CLOCK)
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A heartbeat, when it was sent, and the leases it listed."""
+
+    sent_at: float
+    listed: tuple[HeldLease, ...]
 
 
 class Owner(Protocol):
@@ -63,10 +72,10 @@ class Owner(Protocol):
     def session_opened(self, session: Session, opened: Opened) -> None:
         """A session is open."""
 
-    def beat_answered(self, session: Session, sent_at: float, listed: tuple[tuple[str, LeaseState], ...]) -> None:
+    def beat_answered(self, session: Session, beat: Beat) -> None:
         """The gateway has answered a heartbeat."""
 
-    def inventory(self) -> tuple[tuple[str, LeaseState], ...]:
+    def inventory(self) -> tuple[HeldLease, ...]:
         """Every lease held."""
 
     def take(self, assignments: tuple[Assignment, ...]) -> list[Receipt]:
@@ -96,7 +105,7 @@ class Session:
         self._items: dict[int, Item] = {}
         self._beats = 0
         self._beat_due = False
-        self._sent_beats: dict[int, tuple[float, tuple[tuple[str, LeaseState], ...]]] = {}
+        self._sent_beats: dict[int, Beat] = {}
         self._slot_limit: int | None = None
         self._drains = False
         self._closes = False
@@ -108,8 +117,8 @@ class Session:
         self.settled = asyncio.Event()
         """Set when the gateway has answered a heartbeat, and with it for every lease."""
         self.leaves = asyncio.Event()
-        """Set when the gateway asks the worker to go elsewhere, in `reconnect_delay` seconds."""
-        self.reconnect_delay = 0.0
+        """Set when the gateway asks the worker to go elsewhere, in `reconnect_delay_s`."""
+        self.reconnect_delay_s = 0.0
 
     async def run(self, target: str) -> None:
         """Opens, then reads and writes until the end. Raises BrokenStream, SessionRefusedError."""
@@ -117,7 +126,7 @@ class Session:
         tasks: list[asyncio.Task[None]] = []
         try:
             sent_at = now()
-            async with asyncio.timeout(OPEN_TIMEOUT):
+            async with asyncio.timeout(OPEN_TIMEOUT_S):
                 await self._stream.write(Outgoing(opening=self._owner.opening(self._number)))
                 first = await self._stream.read()
             if first.error is not None:
@@ -149,7 +158,7 @@ class Session:
     def _raise(self, error: SessionError) -> None:
         if error.is_permanent:
             raise SessionRefusedError(f"the gateway refuses this worker: {error.message}", error.reason)
-        raise BrokenStream(f"{error.reason}: {error.message}", error.retry_delay)
+        raise BrokenStream(f"{error.reason}: {error.message}", error.retry_delay_s)
 
     # ---- reading ----
 
@@ -166,7 +175,7 @@ class Session:
         if incoming.answered_beat:
             sent = self._sent_beats.pop(incoming.answered_beat, None)
             if sent is not None:
-                owner.beat_answered(self, *sent)
+                owner.beat_answered(self, sent)
                 self.settled.set()
         for request_id, answer in incoming.answers:
             owner.answer(request_id, answer)
@@ -176,11 +185,11 @@ class Session:
             owner.stop(incoming.stops)
         if incoming.assignments:
             self._receipts += owner.take(incoming.assignments)
-            asyncio.get_running_loop().call_later(RECEIPT_PAUSE, self._wanted.set)
+            asyncio.get_running_loop().call_later(RECEIPT_PAUSE_S, self._wanted.set)
         if incoming.is_drained:
             owner.drained()
-        if incoming.reconnect_delay is not None:
-            self.reconnect_delay = incoming.reconnect_delay
+        if incoming.reconnect_delay_s is not None:
+            self.reconnect_delay_s = incoming.reconnect_delay_s
             self.leaves.set()
         if incoming.error is not None:
             self._raise(incoming.error)
@@ -225,7 +234,7 @@ class Session:
             while (outgoing := self._next()) is not None:
                 await self._stream.write(outgoing)
                 if outgoing.closes:
-                    await asyncio.sleep(CLOSE_TIMEOUT)  # the gateway ends the stream
+                    await asyncio.sleep(CLOSE_TIMEOUT_S)  # the gateway ends the stream
                     return
 
     def _next(self) -> Outgoing | None:
@@ -236,12 +245,12 @@ class Session:
         ):
             return None
         beat = 0
-        held: tuple[tuple[str, LeaseState], ...] = ()
+        held: tuple[HeldLease, ...] = ()
         if self._beat_due:
             self._beat_due = False
             self._beats += 1
             beat, held = self._beats, self._owner.inventory()
-            self._sent_beats[beat] = (now(), held)
+            self._sent_beats[beat] = Beat(now(), held)
         receipts, self._receipts = tuple(self._receipts), []
         slot_limit, self._slot_limit = self._slot_limit, None
         drains, self._drains = self._drains, False
@@ -266,8 +275,8 @@ class Session:
 
     async def _beat(self, timing: Timing) -> None:
         while True:
-            await asyncio.sleep(timing.heartbeat * random.uniform(0.9, 1.0))
-            if now() - self._last_heard > timing.silence:
+            await asyncio.sleep(timing.heartbeat_s * random.uniform(0.9, 1.0))
+            if now() - self._last_heard > timing.silence_s:
                 raise BrokenStream("the gateway is silent")
             self._beat_due = True
             self._wanted.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import functools
 import inspect
 import math
@@ -243,6 +244,7 @@ class StepLog:
 
 
 _AS_THEY_ARE: Final = (str, int, bool, type(None))
+ENDS_OF_ITERATORS: Final = (StopIteration, StopAsyncIteration)
 
 
 def _value(payload: Payload | None, function: Function) -> Value:
@@ -254,8 +256,9 @@ def _value(payload: Payload | None, function: Function) -> Value:
 def _raised_again(failure: Failure) -> Exception:
     """What a recorded failure raises when the handler comes to it again: the built-in of its name, if it is one."""
     error = StepFailedError(f"{failure.type}: {failure.message}", failure)
-    builtin = getattr(__import__("builtins"), failure.type, None)
-    if isinstance(builtin, type) and issubclass(builtin, Exception):
+    builtin = getattr(builtins, failure.type, None)
+    # What ends iterators may not be raised out of a coroutine.
+    if isinstance(builtin, type) and issubclass(builtin, Exception) and not issubclass(builtin, ENDS_OF_ITERATORS):
         try:
             again = builtin(failure.message)
         except TypeError:  # it takes other arguments

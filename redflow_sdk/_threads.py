@@ -33,7 +33,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class PendingCall:
     """A call, and where its outcome goes."""
 
     call: Callable[[], Value]
@@ -56,29 +56,29 @@ class Pool:
     def __init__(self, size: int, name: str) -> None:
         self._size = size
         self._name = name
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[PendingCall | None] = queue.SimpleQueue()
         self._idle = threading.Semaphore(0)
         self._begun = 0
 
     def submit(self, call: Callable[[], Value]) -> Future[Outcome]:
         """Calls in a thread, now or when one is free. On the worker's loop only."""
         done: Future[Outcome] = Future()
-        self._jobs.put(Job(call, done))
+        self._calls.put(PendingCall(call, done))
         if not self._idle.acquire(blocking=False) and self._begun < self._size:
             self._begun += 1
             threading.Thread(target=self._work, name=f"{self._name}-{self._begun}", daemon=True).start()
         return done
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job.do()
-            del job  # an idle thread keeps no run's values alive
+        while (pending := self._calls.get()) is not None:
+            pending.do()
+            del pending  # an idle thread keeps no run's values alive
             self._idle.release()
 
     def close(self) -> None:
         """Ends the threads, each when its call is done."""
         for _ in range(self._begun):
-            self._jobs.put(None)
+            self._calls.put(None)
 
 
 class Threads:

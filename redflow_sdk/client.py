@@ -136,6 +136,8 @@ class Client:
             check_seconds("idempotency_ttl", idempotency_ttl)
         if max_attempts is not None:
             check_count("max_attempts", max_attempts, 1, MAX_ATTEMPTS)
+        if on_input_mismatch not in ("return", "reject"):
+            raise InvalidInputError(f'on_input_mismatch must be "return" or "reject"; got {on_input_mismatch!r}')
         check_count("priority", priority, -MAX_PRIORITY, MAX_PRIORITY)
         start = _start_of(workflow, input)
         start = dataclasses.replace(
@@ -171,7 +173,10 @@ class Client:
             return await (await self._start(workflow, start, CALL_TIMEOUT)).result()
         deadline = time.monotonic() + max(timeout, 0.0)
         handle = await self._start(workflow, start, min(max(timeout, 0.0) + ANSWER_TIME, CALL_TIMEOUT))
-        return await handle.result(max(deadline - time.monotonic(), 0.0))
+        try:
+            return await handle.result(max(deadline - time.monotonic(), 0.0))
+        except TimeoutError:
+            raise TimeoutError(f"run {handle.id} has not ended within {timeout} s") from None
 
     def handle(self, run_id: str) -> RunHandle[Value]:
         """The handle of a run by its id."""

@@ -1,4 +1,4 @@
-"""What can go wrong, as exceptions. All but the standard TimeoutError and CancelledError come from RedflowError."""
+"""What can go wrong with workflows, as exceptions of one root. Beside them come TimeoutError and CancelledError."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class InputValidationError(NonRetriableError):
 
 
 class InvalidInputError(RedflowError, ValueError):
-    """The gateway refused an argument; the message names field, rule and what came."""
+    """An argument was refused, here or by the gateway; the message names field, rule and what came."""
 
 
 class RunNotFoundError(RedflowError, LookupError):

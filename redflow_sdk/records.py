@@ -8,8 +8,9 @@ from typing import Literal
 
 from redflow_sdk._types import Json
 
-RunStatus = Literal["scheduled", "queued", "running", "waiting", "succeeded", "failed", "canceled"]
-StepStatus = Literal["succeeded", "failed", "waiting", "withdrawn"]
+RunStatus = Literal["scheduled", "queued", "running", "waiting", "succeeded", "failed", "canceled", "unknown"]
+"""`unknown` is one that a newer gateway has and this SDK does not."""
+StepStatus = Literal["succeeded", "failed", "waiting", "withdrawn", "unknown"]
 FailureKind = Literal[
     "error",
     "timeout",

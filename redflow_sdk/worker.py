@@ -10,8 +10,10 @@ import secrets
 import signal
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Final
 
@@ -21,16 +23,18 @@ from redflow_sdk._fence import Fence
 from redflow_sdk._loop_watch import LoopWatch
 from redflow_sdk._messages import Definition, Opening
 from redflow_sdk._names import check_name
+from redflow_sdk._numbers import check_count, check_seconds
 from redflow_sdk._protocol import WorkerProtocol
 from redflow_sdk._transport.channel import target_or_default
 from redflow_sdk._transport.thread import IoThread, io_thread
 from redflow_sdk._types import Value
-from redflow_sdk.workflow import AnyWorkflow
+from redflow_sdk.errors import InvalidInputError
+from redflow_sdk.workflow import AnyWorkflow, Workflow
 
 log = logging.getLogger("redflow.worker")
 
 MAX_CONCURRENCY: Final = 10_000
-DISCONNECT_TIMEOUT: Final = 5.0
+DISCONNECT_TIMEOUT_S: Final = 5.0
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -53,7 +57,8 @@ class Worker:
     workflows. `concurrency` is how many runs it works on at once. `owner` names the set of workflows: one owner, one
     set; workers that serve different sets need different owners (default: REDFLOW_OWNER, or "default"). `build_id`
     tells builds apart in a rolling deploy (default: a digest of the definitions). `drain_grace` is how long, in
-    seconds, runs may take to finish on shutdown before they are handed back.
+    seconds, runs may take to finish on shutdown before they are handed back. Raises InvalidInputError for arguments
+    that make no sense.
 
         await Worker(workflows=[greet]).run()        # until SIGTERM or SIGINT
 
@@ -73,18 +78,24 @@ class Worker:
         build_id: str | None = None,
         drain_grace: float = 30.0,
     ) -> None:
-        if not 1 <= concurrency <= MAX_CONCURRENCY:
-            raise ValueError(f"concurrency must be between 1 and {MAX_CONCURRENCY}; got {concurrency}")
+        for index, workflow in enumerate(workflows):
+            if not isinstance(workflow, Workflow):
+                raise InvalidInputError(f"workflows[{index}] must be a workflow; is a {type(workflow).__name__}")
+        if isinstance(queues, str):
+            raise InvalidInputError(f"queues must be a list of names; got {queues!r}")
+        if not workflows and not queues:
+            raise InvalidInputError("workflows must name at least one, or queues one to fail runs of unknown names in")
         self._workflows = {workflow.name: workflow for workflow in workflows}
         if len(self._workflows) < len(workflows):
-            raise ValueError(f"two workflows have one name: {sorted(workflow.name for workflow in workflows)}")
+            names = sorted(workflow.name for workflow in workflows)
+            raise InvalidInputError(f"workflows must have names of their own; got {names}")
         self._target = target_or_default(target)
         self._queues = tuple(check_name("queues", queue) for queue in queues or ())
-        self._concurrency = concurrency
+        self._concurrency = check_count("concurrency", concurrency, 1, MAX_CONCURRENCY)
         self._owner = check_name("owner", owner or os.environ.get("REDFLOW_OWNER") or "default")
         self._name = check_name("name", name or f"{socket.gethostname()}-{os.getpid()}")
         self._build_id = check_name("build_id", build_id or _build_id(workflows))
-        self._drain_grace = drain_grace
+        self._drain_grace_s = check_seconds("drain_grace", drain_grace, lowest=0.0)
         self._running: Running | None = None
         self._was_started = False
 
@@ -115,39 +126,37 @@ class Worker:
     async def run(self) -> None:
         """Works until SIGTERM or SIGINT, then drains; a second signal hands everything back at once.
 
-        Raises SessionRefusedError when the gateway will not take this worker, now or later.
+        In a thread that is not the main one there are no signals: it works until it is canceled, and hands back what
+        it has then. Raises SessionRefusedError when the gateway will not take this worker, now or later.
         """
-        running = await self._connect()
-        loop = asyncio.get_running_loop()
         asked = asyncio.Event()
-
-        def on_signal() -> None:
-            if asked.is_set():
-                log.warning("a second signal: handing back what is not finished")
-                running.crew.hurry()
-            asked.set()
-
-        for number in SIGNALS:
-            loop.add_signal_handler(number, on_signal)
-        waiting = asyncio.ensure_future(asked.wait())
-        ends: list[asyncio.Future[Value]] = [running.ended, waiting]
+        running = await self._connect()
         try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            if running.ended.done():
-                await running.crew.settle()
-                running.ended.result()
-            await self.drain()
-        finally:
-            waiting.cancel()
-            for number in SIGNALS:
-                loop.remove_signal_handler(number)
+            with _signals(partial(self._asked_to_end, running.crew, asked)):
+                waiting = asyncio.ensure_future(asked.wait())
+                ends: list[asyncio.Future[Value]] = [running.ended, waiting]
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                waiting.cancel()
+                if running.ended.done():
+                    await running.crew.settle()
+                    running.ended.result()
+                await self.drain()
+        except asyncio.CancelledError:
+            await self.drain(0.0)
+            raise
+
+    def _asked_to_end(self, crew: Crew, asked: asyncio.Event) -> None:
+        if asked.is_set():
+            log.warning("a second signal: handing back what is not finished")
+            crew.hurry()
+        asked.set()
 
     async def drain(self, grace: float | None = None) -> None:
         """Takes no more runs, lets those at work finish for `grace` seconds, hands the rest back, and disconnects."""
         running, self._running = self._running, None
         if running is not None:
             await running.io.run(running.protocol.drain())
-            await running.crew.finish(self._drain_grace if grace is None else grace)
+            await running.crew.finish(self._drain_grace_s if grace is None else grace)
             await _disconnect(running)
 
     async def stop(self) -> None:
@@ -181,6 +190,20 @@ class Worker:
         )
 
 
+@contextmanager
+def _signals(on_signal: Callable[[], None]) -> Iterator[None]:
+    """Listens to the signals that end a program, in the thread that can."""
+    loop = asyncio.get_running_loop()
+    numbers = SIGNALS if threading.current_thread() is threading.main_thread() else ()
+    for number in numbers:
+        loop.add_signal_handler(number, on_signal)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
 # ---- on the io thread ----
 
 
@@ -190,7 +213,10 @@ async def _make_connection(target: str, opening: Opening, crew: Crew) -> tuple[W
 
 
 async def _keep_connected(protocol: WorkerProtocol, connection: Connection, watch: LoopWatch) -> None:
-    guards = [asyncio.create_task(Fence(protocol, connection).run()), asyncio.create_task(watch.run())]
+    guards = [
+        asyncio.create_task(Fence(protocol).run()),
+        asyncio.create_task(_finish_when_left(watch, connection)),
+    ]
     try:
         await connection.run()
     finally:
@@ -198,12 +224,18 @@ async def _keep_connected(protocol: WorkerProtocol, connection: Connection, watc
             guard.cancel()
 
 
+async def _finish_when_left(watch: LoopWatch, connection: Connection) -> None:
+    await watch.run()
+    log.error("the event loop of the worker was closed without draining it; its runs are handed back")
+    connection.finish()
+
+
 # ---- on the worker's loop ----
 
 
 async def _disconnect(running: Running) -> None:
     running.io.loop.call_soon_threadsafe(running.connection.finish)
-    await asyncio.wait([running.ended], timeout=DISCONNECT_TIMEOUT)
+    await asyncio.wait([running.ended], timeout=DISCONNECT_TIMEOUT_S)
     running.crew.close()
 
 
@@ -213,13 +245,12 @@ def _log_fault(ended: asyncio.Future[None]) -> None:
 
 
 def _definition(workflow: AnyWorkflow) -> Definition:
-    retry = workflow.retry
     return Definition(
         name=workflow.name,
         digest=workflow.digest,
         queue=workflow.queue,
         max_attempts=workflow.max_attempts,
-        retry=(retry.initial, retry.multiplier, retry.maximum, retry.jitter) if retry else None,
+        retry=workflow.retry,
         events=workflow.events,
         run_timeout=workflow.run_timeout,
         start_timeout=workflow.start_timeout,

@@ -18,6 +18,7 @@ from redflow_sdk._numbers import check_seconds
 from redflow_sdk._types import Annotation, Function, Value
 from redflow_sdk.context import BlockingContext, Context
 from redflow_sdk.converter import decode, encode, get_to_know
+from redflow_sdk.errors import InputValidationError
 from redflow_sdk.retry import RetryPolicy
 
 InputT = TypeVar("InputT", contravariant=True)
@@ -57,8 +58,13 @@ class Workflow(Generic[InputT, OutputT]):
 
     def validate(self, value: InputT) -> bytes:
         """The input as JSON, if it fits. Raises InputValidationError, SerializationError."""
+        if not self.takes_input and value is not None:
+            raise InputValidationError(f"workflow {self.name!r} takes no input; got {type(value).__name__}")
         data = encode(value)
-        decode(data, self.input_type)
+        try:
+            decode(data, self.input_type)
+        except InputValidationError as error:
+            raise InputValidationError(f"the input of workflow {self.name!r}: {error}", error.details) from None
         return data
 
 
@@ -126,7 +132,7 @@ class _Settings:
 def _define(function: Function, settings: _Settings, scope: Scope) -> AnyWorkflow:
     name = check_name("name", function.__name__ if settings.name is None else settings.name)
     input_type, output_type = _types(name, function, scope)
-    is_async = inspect.iscoroutinefunction(inspect.unwrap(function, stop=inspect.iscoroutinefunction))
+    is_async = _is_async(function)
     return Workflow(
         name=name,
         function=_awaited(function) if is_async and not inspect.iscoroutinefunction(function) else function,
@@ -159,6 +165,7 @@ def _types(name: str, function: Function, scope: Scope) -> tuple[Annotation, Ann
         return found
 
     signature = inspect.signature(function)
+    _check_context(name, function, signature, scope)
     match list(signature.parameters.values()):
         case [_]:
             input_type: Annotation = _NONE
@@ -167,6 +174,25 @@ def _types(name: str, function: Function, scope: Scope) -> tuple[Annotation, Ann
         case parameters:
             raise TypeError(f"a workflow takes (ctx) or (ctx, input); {name!r} takes {len(parameters)} arguments")
     return input_type, type_of("output", signature.return_annotation)
+
+
+def _check_context(name: str, function: Function, signature: inspect.Signature, scope: Scope) -> None:
+    """Whether the first argument is annotated as what the handler will be given, if it is annotated at all."""
+    first = next(iter(signature.parameters.values()), None)
+    given, other = (Context, BlockingContext) if _is_async(function) else (BlockingContext, Context)
+    if first is None or first.annotation is _NONE:
+        return
+    try:
+        annotated = resolved(first.annotation, function, scope)
+    except (NameError, TypeError):
+        return  # imported for type checkers only
+    if annotated is other:
+        kind = "async def" if given is Context else "def"
+        raise TypeError(f"workflow {name!r} is a `{kind}`: its context is a {given.__name__}, not a {other.__name__}")
+
+
+def _is_async(function: Function) -> bool:
+    return inspect.iscoroutinefunction(inspect.unwrap(function, stop=inspect.iscoroutinefunction))
 
 
 def _awaited(function: Function) -> Function:

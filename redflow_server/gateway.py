@@ -175,4 +175,5 @@ class Gateway:
     def may_have_missed(self) -> None:
         """The subscription is new."""
         self._dispatcher.suspect_all()
+        self._sessions.suspect_all()
         self.duties.catch_up()

@@ -9,6 +9,7 @@ from typing import Final
 
 from redflow_sdk._transport import convert
 from redflow_sdk._transport.channel import call, open_channel
+from redflow_sdk.errors import InvalidInputError
 from redflow_sdk.proto.api.v1 import run_service_pb2, run_service_pb2_grpc
 from redflow_sdk.proto.v1 import run_pb2
 from redflow_sdk.records import Payload, Run, RunStatus, Step
@@ -93,6 +94,8 @@ class Calls:
         self, status: RunStatus | None, workflow: str | None, limit: int, offset: int, page_token: str
     ) -> RunsPage:
         """A page of runs, newest first."""
+        if status is not None and status not in convert.RUN_STATUS:
+            raise InvalidInputError(f"status must be one of {', '.join(convert.RUN_STATUS)}; got {status!r}")
         request = run_service_pb2.ListRunsRequest(
             status=convert.RUN_STATUS[status] if status else run_pb2.RUN_STATUS_UNSPECIFIED,
             workflow=workflow or "",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import re
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
@@ -17,6 +18,8 @@ Request = TypeVar("Request")
 Response = TypeVar("Response")
 
 DEFAULT_TARGET: Final = "localhost:7379"
+SCHEMES: Final = ("dns:", "unix:", "unix-abstract:", "ipv4:", "ipv6:", "vsock:", "xds:")
+HOST_AND_PORT: Final = re.compile(r"([\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}")
 
 OPTIONS: Final = (
     ("grpc.keepalive_time_ms", 30_000),
@@ -44,8 +47,15 @@ ERRORS: Final[Mapping[str, type[errors.RedflowError]]] = {
 
 
 def target_or_default(target: str | None) -> str:
-    """The gateway to talk to: the argument, else REDFLOW_TARGET, else this machine's."""
-    return target or os.environ.get("REDFLOW_TARGET", "").strip() or DEFAULT_TARGET
+    """The gateway to talk to: the argument, else REDFLOW_TARGET, else this machine's.
+
+    Raises InvalidInputError for what is neither host:port nor a name of gRPC's with a scheme
+    (https://grpc.github.io/grpc/core/md_doc_naming.html).
+    """
+    chosen = target or os.environ.get("REDFLOW_TARGET", "").strip() or DEFAULT_TARGET
+    if not chosen.startswith(SCHEMES) and not HOST_AND_PORT.fullmatch(chosen):
+        raise errors.InvalidInputError(f"target must be host:port; got {chosen!r}")
+    return chosen
 
 
 def open_channel(target: str) -> grpc.aio.Channel:

@@ -16,18 +16,25 @@ from redflow_sdk.records import Failure, FailureKind, Payload, Run, RunStatus, S
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
+UNKNOWN: Final = "unknown"
+"""A value that a newer gateway has and this SDK does not, and one that was not said."""
+
 RUN_STATUS_OF: Final = {
     number: cast("RunStatus", name.removeprefix("RUN_STATUS_").lower())  # cast: the names are the same
     for name, number in run_pb2.RunStatus.items()
+    if number
 }
 RUN_STATUS: Final = {status: number for number, status in RUN_STATUS_OF.items()}
 STEP_STATUS_OF: Final = {
     number: cast("StepStatus", name.removeprefix("STEP_STATUS_").lower())  # cast: as above
     for name, number in run_pb2.StepStatus.items()
+    if number
 }
-STEP_KIND_OF: Final = {number: name.removeprefix("STEP_KIND_").lower() for name, number in run_pb2.StepKind.items()}
+STEP_KIND_OF: Final = {
+    number: name.removeprefix("STEP_KIND_").lower() for name, number in run_pb2.StepKind.items() if number
+}
 WAITING_KIND_OF: Final = {
-    number: name.removeprefix("WAITING_KIND_").lower() for name, number in run_pb2.WaitingKind.items()
+    number: name.removeprefix("WAITING_KIND_").lower() for name, number in run_pb2.WaitingKind.items() if number
 }
 KIND_OF: Final = {
     number: cast("FailureKind", name.removeprefix("FAILURE_KIND_").lower())  # cast: as above
@@ -126,7 +133,7 @@ def run_of(message: run_pb2.Run) -> Run:
         id=message.run_id,
         workflow=message.workflow,
         queue=message.queue,
-        status=RUN_STATUS_OF[message.status],
+        status=RUN_STATUS_OF.get(message.status, "unknown"),
         attempt=message.attempt,
         max_attempts=message.max_attempts,
         created_at=moment_of(message, "create_time") or _EPOCH,
@@ -144,7 +151,7 @@ def run_of(message: run_pb2.Run) -> Run:
         delivery_count=message.delivery_count,
         losses=message.losses,
         waiting_for=tuple(
-            WaitingFor(WAITING_KIND_OF[waiting.kind], moment_of(waiting, "until_time"), waiting.detail)
+            WaitingFor(WAITING_KIND_OF.get(waiting.kind, UNKNOWN), moment_of(waiting, "until_time"), waiting.detail)
             for waiting in message.waiting_for
         ),
         worker_name=message.worker_name,
@@ -156,8 +163,8 @@ def step_of(message: run_pb2.Step) -> Step:
     return Step(
         name=message.step_name,
         seq=message.step_seq,
-        kind=STEP_KIND_OF[message.step_kind],
-        status=STEP_STATUS_OF[message.status],
+        kind=STEP_KIND_OF.get(message.step_kind, UNKNOWN),
+        status=STEP_STATUS_OF.get(message.status, "unknown"),
         attempt=message.attempt,
         output=json_of(message, "output"),
         failure=failure_of(message.failure) if message.HasField("failure") else None,

@@ -13,6 +13,7 @@ from redflow_sdk._messages import (
     Completed,
     Definition,
     Failed,
+    HeldLease,
     Incoming,
     Item,
     LeaseState,
@@ -39,7 +40,7 @@ from redflow_sdk.proto.worker.v1 import worker_pb2_grpc
 from redflow_sdk.version import VERSION
 
 REVISION: Final = 1
-FETCH_TIMEOUT: Final = 15.0
+FETCH_TIMEOUT_S: Final = 15.0
 
 LEASE_STATE: Final = {state: pb.LeaseState.Value(f"LEASE_STATE_{state.name}") for state in LeaseState}
 REJECT_REASON: Final = {reason: pb.RejectReason.Value(f"REJECT_REASON_{reason.name}") for reason in RejectReason}
@@ -53,11 +54,11 @@ STOP_REASON_OF: Final = {
 
 
 class BrokenStream(Exception):
-    """The stream ended; the session goes on elsewhere, in `retry_delay` seconds at the earliest."""
+    """The stream ended; the session goes on elsewhere, in `retry_delay_s` at the earliest."""
 
-    def __init__(self, message: str, retry_delay: float = 0.0) -> None:
+    def __init__(self, message: str, retry_delay_s: float = 0.0) -> None:
         super().__init__(message)
-        self.retry_delay = retry_delay
+        self.retry_delay_s = retry_delay_s
 
 
 class Stream:
@@ -89,7 +90,7 @@ class Stream:
         stub = worker_pb2_grpc.WorkerServiceStub(self._channel)
         request = pb.GetStepOutputsRequest(lease_token=lease_token, step_names=[step_name])
         try:
-            response = await stub.GetStepOutputs(request, timeout=FETCH_TIMEOUT)
+            response = await stub.GetStepOutputs(request, timeout=FETCH_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
             raise _broken(error) from None
         return _snapshot(response.steps[0]) if response.steps else None
@@ -101,7 +102,7 @@ class Stream:
         steps: list[StepSnapshot] = []
         while True:
             try:
-                response = await stub.GetStepOutputs(request, timeout=FETCH_TIMEOUT)
+                response = await stub.GetStepOutputs(request, timeout=FETCH_TIMEOUT_S)
             except grpc.aio.AioRpcError as error:
                 raise _broken(error) from None
             steps += map(_snapshot, response.steps)
@@ -130,7 +131,7 @@ def _request(outgoing: Outgoing) -> pb.SessionRequest:
         request.open.CopyFrom(_open(outgoing.opening))
     if outgoing.beat:
         request.heartbeat.sequence = outgoing.beat
-        request.heartbeat.leases.extend(_held(*lease) for lease in outgoing.held)
+        request.heartbeat.leases.extend(map(_held, outgoing.held))
     for receipt in outgoing.receipts:
         ack = request.assignment_acks.add(lease_token=receipt.lease_token)
         if receipt.rejected is not None:
@@ -146,8 +147,8 @@ def _request(outgoing: Outgoing) -> pb.SessionRequest:
     return request
 
 
-def _held(lease_token: str, state: LeaseState) -> pb.HeldLease:
-    return pb.HeldLease(lease_token=lease_token, state=LEASE_STATE[state])
+def _held(lease: HeldLease) -> pb.HeldLease:
+    return pb.HeldLease(lease_token=lease.lease_token, state=LEASE_STATE[lease.state])
 
 
 def _open(opening: Opening) -> pb.OpenSession:
@@ -164,7 +165,7 @@ def _open(opening: Opening) -> pb.OpenSession:
         workflows=map(_definition, opening.definitions),
         slot_limit=opening.slot_limit,
         session_number=opening.session_number,
-        held_leases=[_held(*lease) for lease in opening.held],
+        held_leases=map(_held, opening.held),
     )
 
 
@@ -177,11 +178,11 @@ def _definition(definition: Definition) -> workflow_pb2.WorkflowDefinition:
         event_triggers=[workflow_pb2.EventTrigger(event_name=name) for name in definition.events],
     )
     if definition.retry is not None:
-        initial, multiplier, maximum, jitter = definition.retry
-        message.retry_policy.initial_interval.CopyFrom(convert.duration(initial))
-        message.retry_policy.backoff_multiplier = multiplier
-        message.retry_policy.maximum_interval.CopyFrom(convert.duration(maximum))
-        message.retry_policy.jitter_ratio = jitter
+        retry = definition.retry
+        message.retry_policy.initial_interval.CopyFrom(convert.duration(retry.initial))
+        message.retry_policy.backoff_multiplier = retry.multiplier
+        message.retry_policy.maximum_interval.CopyFrom(convert.duration(retry.maximum))
+        message.retry_policy.jitter_ratio = retry.jitter
     if definition.run_timeout is not None:
         message.run_timeout.CopyFrom(convert.duration(definition.run_timeout))
     if definition.start_timeout is not None:
@@ -203,7 +204,7 @@ def _add(request: pb.SessionRequest, request_id: int, item: Item) -> None:
                 status=run_pb2.STEP_STATUS_FAILED if item.failure else run_pb2.STEP_STATUS_SUCCEEDED,
                 final=item.is_final,
             )
-            report.elapsed.CopyFrom(convert.duration(item.elapsed))
+            report.elapsed.CopyFrom(convert.duration(item.elapsed_s))
             if item.failure is not None:
                 report.failure.CopyFrom(convert.failure(item.failure))
             elif (output := convert.payload(item.output)) is not None:
@@ -248,7 +249,7 @@ def _incoming(response: pb.SessionResponse) -> Incoming:
         answers=tuple(answers),
         assignments=tuple(map(_assignment, response.assignments)),
         is_drained=response.HasField("drain_ack"),
-        reconnect_delay=convert.seconds_of(response.gateway_draining.reconnect_delay) if draining else None,
+        reconnect_delay_s=convert.seconds_of(response.gateway_draining.reconnect_delay) if draining else None,
         error=error,
     )
 
@@ -259,14 +260,12 @@ def _opened(message: pb.SessionOpened) -> Opened:
     for verdict in message.lease_verdicts:
         by_verdict.setdefault(verdict.verdict, []).append(verdict.lease_token)
     return Opened(
-        session_id=message.session_id,
-        gateway_id=message.gateway_id,
         timing=Timing(
-            lease=convert.seconds_of(timing.lease),
-            heartbeat=convert.seconds_of(timing.heartbeat_interval),
-            fence_margin=convert.seconds_of(timing.fence_margin),
-            silence=convert.seconds_of(timing.silence_timeout),
-            cancel_grace=convert.seconds_of(timing.cancel_grace),
+            lease_s=convert.seconds_of(timing.lease),
+            heartbeat_s=convert.seconds_of(timing.heartbeat_interval),
+            fence_margin_s=convert.seconds_of(timing.fence_margin),
+            silence_s=convert.seconds_of(timing.silence_timeout),
+            cancel_grace_s=convert.seconds_of(timing.cancel_grace),
         ),
         max_payload_bytes=message.limits.max_payload_bytes,
         problems=tuple(
@@ -293,7 +292,7 @@ def _answer(result: pb.ItemResult) -> Answer:
         verdict=VERDICT_OF.get(result.status, Verdict.INVALID),
         reason=result.reason,
         message=result.message,
-        retry_delay=convert.seconds_of(result.retry_delay),
+        retry_delay_s=convert.seconds_of(result.retry_delay),
         cancel_requested=result.cancel_requested,
         stored=_snapshot(result.conflicting_steps[0]) if result.conflicting_steps else None,
     )
@@ -311,7 +310,6 @@ def _assignment(message: pb.Assignment) -> Assignment:
         input=convert.payload_of(message.input) if message.HasField("input") else None,
         steps=tuple(map(_snapshot, message.steps)),
         has_more_steps=message.steps_truncated,
-        parent_run_id=message.parent_run_id,
         stop=_stop(message.cancellation) if message.HasField("cancellation") else None,
     )
 

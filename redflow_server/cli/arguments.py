@@ -12,12 +12,13 @@ from typing import Any, Final, NoReturn
 
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.cli.faults import CommandFailed
+from redflow_server.cli.output import write
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse that ends with one line and no usage text."""
+    """argparse that ends with one line and no usage text, and whose help is output like any other."""
 
     def __init__(self, **settings: Any) -> None:  # Any: argparse's own keywords
         super().__init__(**{"allow_abbrev": False, **settings})
@@ -25,6 +26,10 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raises CommandFailed."""
         raise CommandFailed(f"{message.removeprefix('argument ')} (see {self.prog} --help)", ExitCode.USAGE)
+
+    def _print_message(self, message: str, file: object = None) -> None:
+        """Of help and version. argparse itself takes no notice of an error in writing. Raises as `write` does."""
+        write(message.removesuffix("\n"))
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:

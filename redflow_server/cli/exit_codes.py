@@ -32,7 +32,7 @@ MEANING: Final[Mapping[ExitCode, str]] = {
     ExitCode.RUN_FAILED: "the run that was waited for has failed",
     ExitCode.RUN_CANCELED: "the run that was waited for was canceled",
     ExitCode.TIMED_OUT: "the run has not ended in time",
-    ExitCode.INTERRUPTED: "ended by Ctrl-C",
+    ExitCode.INTERRUPTED: "ended by Ctrl-C; what serves drains and ends with 0, once it has begun",
     ExitCode.BROKEN_PIPE: "who read the output went away",
 }
 """One line for each, as `redflow --help` shows them."""

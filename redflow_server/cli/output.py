@@ -8,7 +8,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -30,28 +30,48 @@ def write(text: str) -> None:
     """Prints a text and a line break; whoever reads a pipe sees them now. Raises BrokenPipeError, CommandFailed."""
     if sys.stdout is None:  # the command was started with a closed stdout
         return
-    try:
+    with _writing():
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
-    except BrokenPipeError:
-        raise
+
+
+def flush() -> None:
+    """What was printed without `write`, by the workflows of a user, is out. Raises BrokenPipeError, CommandFailed."""
+    if sys.stdout is not None:
+        with _writing():
+            sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
+        # Python keeps what it could not write, and would try again, and complain, at its end.
+        _discard_stdout()
+        if isinstance(error, BrokenPipeError):
+            raise
         raise CommandFailed(f"the output cannot be written: {error.strerror}") from error
+
+
+def _discard_stdout() -> None:
+    """Lets the interpreter flush what nobody will read."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def say(text: str) -> None:
     """Writes one line to stderr, where news and errors go."""
+    show_on_stderr(f"redflow: {printable(text)}\n")
+
+
+def show_on_stderr(block: str) -> None:
+    """Writes lines to stderr as they are."""
     # There is no other place to say that stderr cannot be written.
     with contextlib.suppress(OSError, AttributeError):
-        sys.stderr.write(f"redflow: {printable(text)}\n")
+        sys.stderr.write(block)
         sys.stderr.flush()
-
-
-def discard_stdout() -> None:
-    """Lets the interpreter flush what nobody reads any more."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
 
 
 # ---- tables ----

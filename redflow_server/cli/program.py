@@ -13,7 +13,7 @@ from typing import Final, Protocol, cast
 from redflow_server.cli.arguments import Parser
 from redflow_server.cli.exit_codes import MEANING, ExitCode
 from redflow_server.cli.faults import CommandFailed
-from redflow_server.cli.output import discard_stdout, prepare_streams, say
+from redflow_server.cli.output import flush, prepare_streams, say, show_on_stderr
 from redflow_server.version import VERSION
 
 Command = Callable[[argparse.Namespace], ExitCode]
@@ -21,7 +21,9 @@ Command = Callable[[argparse.Namespace], ExitCode]
 
 @dataclass(frozen=True, slots=True)
 class Noun:
-    """A first word of the command line. `extra` is what has to be installed beside the base for it."""
+    """A first word of the command line. `extra` is what has to be installed beside the base to run it; its module
+    imports without, so that its help can be read, and imports what runs it when it is called.
+    """
 
     summary: str
     extra: str = ""
@@ -51,29 +53,40 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        flush()
     except CommandFailed as failed:
         say(str(failed))
         return failed.code
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        discard_stdout()
         return ExitCode.BROKEN_PIPE
     return code
 
 
 def _run(argv: Sequence[str]) -> ExitCode:
+    called = next((argument for argument in argv if not argument.startswith("-")), "")
+    parser = _parser(called)
+    if not argv:
+        show_on_stderr(parser.format_help())
+        return ExitCode.USAGE
     try:
-        arguments = _parser(argv).parse_args(argv)
+        arguments = parser.parse_args(argv)
+        command: Command = arguments.command
+        return command(arguments)
     except SystemExit:  # --help and --version
         return ExitCode.OK
-    command: Command = arguments.command
-    return command(arguments)
+    except ModuleNotFoundError as error:
+        extra = NOUNS[called].extra if called in NOUNS else ""
+        if not extra or (error.name or "").startswith(("redflow_server", "redflow_sdk")):
+            raise
+        raise CommandFailed(
+            f"`redflow {called}` needs more than is installed (no {error.name}): "
+            f"pip install '.[{extra}]' in a checkout of redflow gateway"
+        ) from None
 
 
-def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+def _parser(called: str) -> argparse.ArgumentParser:
     """A parser that knows the arguments of the noun that is called, and of the others the name."""
     parser = Parser(
         prog="redflow",
@@ -83,22 +96,9 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"redflow {VERSION}")
     nouns = parser.add_subparsers(metavar="COMMAND", required=True)
-    called = next((argument for argument in argv if not argument.startswith("-")), "")
     for name, noun in NOUNS.items():
         of_noun = nouns.add_parser(name, help=noun.summary, description=f"{noun.summary[0].upper()}{noun.summary[1:]}.")
         if name == called:
-            _load(name, noun).add_arguments(of_noun)
+            module = importlib.import_module(f"redflow_server.cli.{name}")
+            cast("NounModule", module).add_arguments(of_noun)  # cast: all modules named in NOUNS have it
     return parser
-
-
-def _load(name: str, noun: Noun) -> NounModule:
-    try:
-        module = importlib.import_module(f"redflow_server.cli.{name}")
-    except ModuleNotFoundError as error:
-        if not noun.extra or (error.name or "").startswith(("redflow_server", "redflow_sdk")):
-            raise
-        raise CommandFailed(
-            f"`redflow {name}` needs more than is installed (no {error.name}): "
-            f"pip install 'redflow-gateway[{noun.extra}]'"
-        ) from None
-    return cast("NounModule", module)  # cast: all modules named in NOUNS have it

@@ -9,10 +9,10 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from redflow_server.cli.arguments import refused, text
-from redflow_server.config import Config
-from redflow_server.store.wire import Dial
+from redflow_server.store.keys import DEFAULT_PREFIX
 
-DEFAULT: Final = Config()
+# As `Config` has it, which only a gateway can import; a test compares.
+DEFAULT_URL: Final = "redis://127.0.0.1:6379/0"
 
 _SCHEMES: Final = ("redis", "rediss", "unix")
 
@@ -23,15 +23,15 @@ def add_redis(parser: argparse.ArgumentParser) -> None:
         "--redis",
         type=redis_url,
         metavar="URL",
-        default=os.environ.get("REDFLOW_REDIS_URL", "").strip() or DEFAULT.redis_url,
-        help=f"the Redis or Valkey (default: REDFLOW_REDIS_URL, or {DEFAULT.redis_url})",
+        default=os.environ.get("REDFLOW_REDIS_URL", "").strip() or DEFAULT_URL,
+        help=f"the Redis or Valkey (default: REDFLOW_REDIS_URL, or {DEFAULT_URL})",
     )
     add_prefix(parser)
 
 
 def add_prefix(parser: argparse.ArgumentParser) -> None:
     """The prefix of all keys."""
-    parser.add_argument("--prefix", type=text, default=DEFAULT.prefix, help="the beginning of all keys (%(default)s)")
+    parser.add_argument("--prefix", type=text, default=DEFAULT_PREFIX, help="the beginning of all keys (%(default)s)")
 
 
 def redis_url(came: str) -> str:
@@ -45,6 +45,8 @@ def redis_url(came: str) -> str:
         is_url = False
     if not is_url:
         raise refused("must be redis://HOST:PORT/DB, rediss://HOST:PORT/DB or unix:///PATH", without_password(came))
+    from redflow_server.store.wire import Dial  # it needs the extra, and the help does not
+
     try:
         Dial(came)
     except ValueError as error:

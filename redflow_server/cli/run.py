@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from redflow_sdk import RunHandle
+from redflow_sdk import CanceledError, RunFailedError, RunHandle
 from redflow_sdk.records import RunStatus
 from redflow_server.cli import run_views
 from redflow_server.cli.arguments import add_output, json_value, moment, seconds, text, whole
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("result", _result, "wait for the end of a run and print its output as JSON"),
         ("cancel", _cancel, "ask for a run to end as canceled"),
     ):
-        of_verb = verbs.add_parser(verb, help=summary, description=f"{summary.capitalize()}.")
+        of_verb = verbs.add_parser(verb, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
         of_verb.add_argument("id", type=text, metavar="ID", help="the run")
         if verb == "result":
             _add_timeout(of_verb)
@@ -112,7 +112,7 @@ async def _start(connection: Connection, arguments: argparse.Namespace) -> ExitC
     handle = await connection.answer(start)
     if arguments.wait:
         say(f"started run {handle.id}" if handle.created else f"run {handle.id} has the key already")
-        return await _print_output(handle, arguments.timeout)
+        return await _print_output(connection, handle, arguments)
     started = {
         "id": handle.id,
         "workflow": arguments.workflow,
@@ -166,15 +166,25 @@ async def _list(connection: Connection, arguments: argparse.Namespace) -> ExitCo
 async def _result(connection: Connection, arguments: argparse.Namespace) -> ExitCode:
     # The SDK waits through an outage however long; whether there is such a run has to be known at once.
     await connection.answer(connection.client.get_run(arguments.id))
-    return await _print_output(connection.client.handle(arguments.id), arguments.timeout)
+    return await _print_output(connection, connection.client.handle(arguments.id), arguments)
 
 
-async def _print_output(handle: RunHandle[Any], timeout_s: float | None) -> ExitCode:  # Any: JSON
+async def _print_output(
+    connection: Connection,
+    handle: RunHandle[Any],  # Any: JSON
+    arguments: argparse.Namespace,
+) -> ExitCode:
+    timeout_s: float | None = arguments.timeout
     try:
         async with asyncio.timeout(None if timeout_s is None else timeout_s + ANSWER_MARGIN_S):
             output = await handle.result(timeout_s)
     except TimeoutError:
         raise CommandFailed(f"run {handle.id} has not ended within {timeout_s:g} s", ExitCode.TIMED_OUT) from None
+    except (RunFailedError, CanceledError):
+        # There is no output; the run says why in a form that programs read.
+        if arguments.output == "json":
+            write(json_document(run_views.run_document(await connection.answer(handle.get()))))
+        raise
     write(json_document(output))
     return ExitCode.OK
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
+import contextlib
+import errno
+import os
 import signal
+import socket
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Final
@@ -12,40 +15,14 @@ from typing import Any, Final
 import uvloop
 
 from redflow_server.cli import heap
-from redflow_server.cli.arguments import seconds, text, whole
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.cli.faults import CommandFailed
-from redflow_server.cli.redis_argument import DEFAULT
 from redflow_server.config import Config
-from redflow_server.domain.errors import Refusal
+from redflow_server.domain.errors import Refusal, StoreUnavailable
 from redflow_server.gateway import Gateway
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-
-
-def add_address(parser: argparse.ArgumentParser) -> None:
-    """Where a gateway listens, and what clients may do there."""
-    parser.add_argument("--host", type=text, default=DEFAULT.host, help="the address to listen on (%(default)s)")
-    parser.add_argument(
-        "--port", type=whole(0, 65_535), default=DEFAULT.port, metavar="N", help="0 takes a free one (%(default)s)"
-    )
-    parser.add_argument("--allow-reset", action="store_true", help="let clients delete everything under the prefix")
-
-
-def add_lease(parser: argparse.ArgumentParser) -> None:
-    """How long a run stays with a worker that is not heard."""
-    parser.add_argument(
-        "--lease",
-        type=seconds(1, 3600),
-        metavar="SECONDS",
-        default=DEFAULT.timing.lease_ms / 1000,
-        help="a worker that is silent for so long loses its runs (%(default)g)",
-    )
-
-
-def milliseconds(length_s: float) -> int:
-    """A length of time as settings have it."""
-    return round(length_s * 1000)
+HANG_UP: Final = signal.SIGHUP
 
 
 def address(host: str, port: int) -> str:
@@ -54,44 +31,71 @@ def address(host: str, port: int) -> str:
 
 
 class Signals:
-    """SIGTERM and SIGINT: the first asks for a drain, the second for the end at once.
+    """SIGTERM, SIGINT, and SIGHUP of a closed terminal: the first asks for a drain, the second for the end at once.
 
-    While it is open they interrupt nothing, so whatever was started is also stopped.
+    While it is open they interrupt nothing, so whatever was started is also stopped. `nohup` keeps SIGHUP ignored.
     """
 
     def __init__(self) -> None:
         self.first = asyncio.Event()
         self.second = asyncio.Event()
+        is_ignored = signal.getsignal(HANG_UP) is signal.SIG_IGN
+        self._numbers = SIGNALS if is_ignored else (*SIGNALS, HANG_UP)
 
     def _arrived(self) -> None:
         (self.second if self.first.is_set() else self.first).set()
 
     def __enter__(self) -> Signals:
-        for number in SIGNALS:
+        for number in self._numbers:
             asyncio.get_running_loop().add_signal_handler(number, self._arrived)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for number in SIGNALS:
+        for number in self._numbers:
             asyncio.get_running_loop().remove_signal_handler(number)
 
 
 async def serve(config: Config, signals: Signals, ready: Callable[[Gateway], None]) -> None:
-    """Runs a gateway until a signal, and stops it. Raises CommandFailed when it cannot start."""
+    """Runs a gateway until a signal, and stops it. Raises CommandFailed and StoreUnavailable when it cannot start."""
     gateway = Gateway(config)
     try:
         if not await _unless(signals.first, gateway.start()):
             return
-    except (Refusal, OSError) as error:
+    except StoreUnavailable:
+        raise
+    except Refusal as error:
         raise CommandFailed(str(error)) from error
+    except OSError as error:
+        raise CommandFailed(_why_not_listening(config.host, config.port) or str(error)) from error
     try:
         ready(gateway)
         await signals.first.wait()
         await _unless(signals.second, gateway.drain())
     finally:
         await gateway.stop()
+
+
+def _why_not_listening(host: str, port: int) -> str | None:
+    """What the system says of an address on which gRPC, which does not say why, cannot listen."""
+    where = f"cannot listen on {address(host, port)}"
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, place in found:
+            with contextlib.closing(socket.socket(family, kind, protocol)) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(place)
+    except socket.gaierror as error:
+        return f"{where}: {host} has no address ({error.strerror})"
+    except OSError as error:
+        reasons = {
+            errno.EADDRINUSE: "another program listens there",
+            errno.EADDRNOTAVAIL: "this machine does not have the address",
+            errno.EACCES: "this user may not use the port",
+        }
+        return f"{where}: {reasons.get(error.errno or 0) or os.strerror(error.errno or 0)}"
+    return None
 
 
 async def _unless(given_up: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:  # Any: asyncio's business

@@ -89,7 +89,7 @@ async def _work(worker: Worker) -> None:
     stuck = _threads_alive_after(THREADS_GRACE_S)
     if stuck:
         # Those of `asyncio.to_thread` and of libraries. Python cannot end threads, and would wait for them.
-        say(f"leaving {stuck} threads that have not ended")
+        say(f"leaving {stuck} thread{'s' if stuck > 1 else ''} that {'have' if stuck > 1 else 'has'} not ended")
         _leave()
 
 

@@ -25,9 +25,8 @@ def load_workflows(place: str) -> list[AnyWorkflow]:
     """
     name, colon, attribute = place.partition(":")
     if not all(part.isidentifier() for part in name.split(".")) or (colon and not attribute):
-        raise CommandFailed(
-            f"{place}: must be MODULE or MODULE:ATTR, as in shop.workflows:send_receipt", ExitCode.USAGE
-        )
+        example = _module_of(place) or "shop.workflows:send_receipt"
+        raise CommandFailed(f"{place}: must be MODULE or MODULE:ATTR, as in {example}", ExitCode.USAGE)
     # A console script begins with its own directory on the path, where no user's module is.
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
@@ -39,13 +38,24 @@ def load_workflows(place: str) -> list[AnyWorkflow]:
     return _workflows(place, found)
 
 
+def _module_of(place: str) -> str | None:
+    """The module, and what is named in it, for who has named its file."""
+    file, colon, attribute = place.partition(":")
+    parts = [part for part in file.removesuffix(".py").split("/") if part not in ("", ".")]
+    is_module = file.endswith(".py") and all(part.isidentifier() for part in parts)
+    return f"{'.'.join(parts)}{colon if attribute else ''}{attribute}" if is_module else None
+
+
 def _import(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         # Of the module itself or a package above it; what the module imports in vain is the user's error.
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
-            raise CommandFailed(f"there is no module {error.name} in {Path.cwd()} or on the Python path") from None
+            module = _module_of(name) if error.name == name else None
+            hint = f"; the module in a file {name} is {module}" if module else ""
+            where = f"in {Path.cwd()} or on the Python path"
+            raise CommandFailed(f"there is no module {error.name} {where}{hint}") from None
         failed: BaseException = error
     except (Exception, SystemExit) as error:  # whatever the user's module does
         failed = error

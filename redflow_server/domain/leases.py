@@ -187,14 +187,15 @@ class AbortRun:
 
 @dataclass(frozen=True, slots=True)
 class LeaseEnded:
-    """Answer to an item that ends a lease: the status the run went to, and final steps that had other values.
+    """Answer to an item that ends a lease: the status the run went to, and the final steps that are on record with
+    another value, without it.
 
     `step_name` is the final step that made the store refuse the item.
     """
 
     outcome: Outcome
     status: RunStatus | None = None
-    conflicts: tuple[str, ...] = ()
+    conflicts: tuple[Step, ...] = ()
     step_name: str = ""
 
 

@@ -84,6 +84,14 @@ class RegistrationResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Registered:
+    """Answers for the definitions of a registration, and the names of the owner's workflows that it has retired."""
+
+    results: tuple[RegistrationResult, ...]
+    retired: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Workflow:
     """A workflow as the registry holds it."""
 

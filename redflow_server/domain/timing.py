@@ -46,3 +46,12 @@ class Timing:
     def reap_ms(self) -> int:
         """Between two looks for expired leases."""
         return min(1000, max(20, self.lease_ms // 10))
+
+    @property
+    def quiet_ms(self) -> int:
+        """When nobody has looked for expired leases for longer, workers could not renew theirs and get time to do it.
+
+        A shorter outage costs a worker at most one heartbeat; the next one comes while there is a third of the lease
+        left. It is more than any pause between two looks that follow each other.
+        """
+        return max(3 * self.reap_ms, min(5000, self.heartbeat_ms))

@@ -24,3 +24,7 @@ class Worker:
     leases: int
     is_draining: bool
     connected_at_ms: int
+
+    def serves(self, queue: str, workflow: str) -> bool:
+        """Whether it takes runs of the workflow from the queue."""
+        return queue in self.queues and workflow in self.workflows

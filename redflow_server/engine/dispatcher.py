@@ -17,6 +17,7 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
+from redflow_server.domain.clock import now_s
 from redflow_server.domain.errors import Refusal
 from redflow_server.domain.ids import new_secret
 from redflow_server.domain.leases import Claim, Claimed, ClaimedRun, Lane, Release, ReleaseReason
@@ -120,7 +121,7 @@ class Dispatcher:
         self._dirty.update(self._marks)
         self.wake()
 
-    def wake(self, session: WorkerSession | None = None) -> None:
+    def wake(self) -> None:
         """Looks, once in this turn of the loop, whether dirty lanes and free slots meet."""
         if not self._is_awake:
             self._is_awake = True
@@ -157,7 +158,7 @@ class Dispatcher:
         session.slots.claiming += count
         claim = Claim(session.stamp, lanes, count, new_secret(), self._timing.delivery_ms)
         future = self._store.claim(claim)
-        future.add_done_callback(partial(self._claimed, session, claim, heard, time.monotonic()))
+        future.add_done_callback(partial(self._claimed, session, claim, heard, now_s()))
 
     def _claimed(
         self,
@@ -184,14 +185,18 @@ class Dispatcher:
                 self._dirty.pop(lane, None)
                 if lane not in emptied or mark.heard > heard_before:
                     self._dirty[lane] = mark
-        # A reply that was under way longer than the leases it brings would start runs that others may have by now.
-        if time.monotonic() - sent_at < claim.delivery_ms / 1000:
-            self._deliver(session, runs, sent_at)
+        self._deliver(session, runs, sent_at)
         session.claim_ended(claim.count)
         if not failed:
             self.wake()
 
+    def _is_stale(self, claimed_at: float) -> bool:
+        """Whether leases claimed then may be over: their runs may be others' by now, and must not be started here."""
+        return now_s() - claimed_at >= self._timing.delivery_ms / 1000
+
     def _deliver(self, session: WorkerSession, runs: Iterable[ClaimedRun], claimed_at: float) -> None:
+        if self._is_stale(claimed_at):
+            return
         for run in runs:
             if run.steps is None:
                 # Its claim is not over: it still takes a slot, and a drain waits for it.
@@ -218,7 +223,8 @@ class Dispatcher:
             self._telemetry.fault("reading steps", refusal)
             self._release(session, run, ReleaseReason.NOT_STARTED)
         else:
-            self._hand_over(session, replace(run, steps=steps), claimed_at)
+            if not self._is_stale(claimed_at):
+                self._hand_over(session, replace(run, steps=steps), claimed_at)
         finally:
             session.claim_ended(1)
 

@@ -133,7 +133,13 @@ class Items:
             if answer.status is RunStatus.CANCELED:
                 status = ItemStatus.CANCELED
         self._outbox.answer(
-            ItemAnswer(item.request_id, status, _reason(answer.outcome), _message(answer.outcome, answer.step_name))
+            ItemAnswer(
+                item.request_id,
+                status,
+                _reason(answer.outcome),
+                _message(answer.outcome, answer.step_name),
+                conflicting=answer.conflicts,
+            )
         )
 
     def _item_failed(self, item: Item, error: BaseException) -> None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from redflow_server.domain.leases import ClaimedRun, Stop
+from redflow_server.domain.runs import Step
 from redflow_server.domain.session import (
     Draining,
     GatewayMessage,
@@ -76,6 +77,10 @@ class Outbox:
         self._assignments.append(run)
         self._filled.set()
 
+    def withdraw(self, lease_token: str) -> None:
+        """The lease is no longer the worker's: an assignment that the stream has not taken does not leave any more."""
+        self._assignments = deque(run for run in self._assignments if run.lease_token != lease_token)
+
     def drained(self) -> None:
         """No assignment follows."""
         self._is_drained = True
@@ -133,8 +138,12 @@ def _take(queue: deque[T], room_bytes: int, size: Callable[[T], int]) -> tuple[t
 
 
 def _answer_bytes(answer: ItemAnswer) -> int:
-    return 64 + sum(step.size_bytes + 64 for step in answer.conflicting)
+    return 64 + sum(map(_step_bytes, answer.conflicting))
 
 
 def _run_bytes(run: ClaimedRun) -> int:
-    return 256 + (len(run.input.data) if run.input else 0) + sum(step.size_bytes + 64 for step in run.steps or ())
+    return 256 + (len(run.input.data) if run.input else 0) + sum(map(_step_bytes, run.steps or ()))
+
+
+def _step_bytes(step: Step) -> int:
+    return 64 + (0 if step.is_left_out else step.size_bytes)

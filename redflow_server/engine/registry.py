@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import Final
 
@@ -18,6 +19,8 @@ from redflow_server.domain.registry import (
 )
 from redflow_server.domain.session import OpenSession
 from redflow_server.store.store import Store
+
+log = logging.getLogger("redflow.gateway")
 
 ASSERTIONS: Final = 200
 """Definitions that one script looks at."""
@@ -52,7 +55,14 @@ class Registry:
             else:
                 valid[definition.name] = definition
                 answers.append(None)
-        results = iter(await self._store.register(replace(registration, workflows=tuple(valid.values()))))
+        registered = await self._store.register(replace(registration, workflows=tuple(valid.values())))
+        for name in registered.retired:
+            log.warning(
+                "workflow %r is retired: owner %r no longer has it, and no worker has used it lately",
+                name,
+                registration.owner,
+            )
+        results = iter(registered.results)
         return tuple(answer or _explained(next(results)) for answer in answers)
 
     async def register_for(self, opening: OpenSession) -> tuple[RegistrationResult, ...]:
@@ -62,7 +72,10 @@ class Registry:
         return await self.register(Registration(opening.owner, opening.build_id, opening.workflows))
 
     async def assert_for(self, openings: list[OpenSession]) -> None:
-        """Keeps in force what live workers have registered; registers again what is missing."""
+        """Keeps in force what live workers have registered; registers again what is missing.
+
+        Raises StoreUnavailable, StoreFull, when all that can be done is done.
+        """
         asserted = {
             Assertion(opening.owner, opening.build_id, definition.name, definition.digest): opening
             for opening in openings
@@ -74,9 +87,16 @@ class Registry:
             part = assertions[at : at + ASSERTIONS]
             answers = await self._store.assert_registry(part)
             needed |= {asserted[one].instance_id for one, is_needed in zip(part, answers, strict=True) if is_needed}
+        refused: Refusal | None = None
         for opening in openings:
             if opening.instance_id in needed:
-                await self.register_for(opening)
+                try:
+                    await self.register_for(opening)
+                except Refusal as refusal:
+                    # One set that has no room keeps no other from being registered.
+                    refused = refusal
+        if refused is not None:
+            raise refused
 
     async def get(self, name: str) -> Workflow:
         """One workflow. Raises WorkflowNotFound."""

@@ -22,8 +22,10 @@ class Renewal:
         self._store = store
         self._timing = timing
 
-    async def renew(self, stamp: Stamp, tokens: Iterable[str]) -> tuple[LeaseStanding, ...]:
-        """How leases stand after their renewal. What is no lease token at all is lost, too."""
+    async def renew(self, stamp: Stamp, tokens: Iterable[str], age_ms: int = 0) -> tuple[LeaseStanding, ...]:
+        """How leases stand after their renewal, which counts from `age_ms` ago. What is no lease token at all is lost,
+        too.
+        """
         leases, standings = [], []
         for token in tokens:
             run_id = run_id_of(token)
@@ -31,7 +33,7 @@ class Renewal:
                 standings.append(LeaseStanding(token, Standing.LOST))
             else:
                 leases.append((run_id, token))
-        lease_ms, grace_ms = self._timing.lease_ms, self._timing.cancel_grace_ms
+        lease_ms, grace_ms = max(0, self._timing.lease_ms - age_ms), self._timing.cancel_grace_ms
         slices = [leases[at : at + SLICE] for at in range(0, len(leases), SLICE)]
         renewed = await asyncio.gather(*(self._store.renew(stamp, part, lease_ms, grace_ms) for part in slices))
         return (*chain.from_iterable(renewed), *standings)

@@ -22,7 +22,6 @@ from redflow_server.engine.waiters import Waiters
 from redflow_server.engine.waiting import explained
 from redflow_server.store.store import Store
 
-MAX_PAGE: Final = 500
 MAX_OFFSET: Final = 10_000
 MAX_REASON_BYTES: Final = 4096
 MAX_WAIT_S: Final = 50.0

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from redflow_server.domain.clock import now_s
 from redflow_server.domain.errors import ProtocolViolation
 from redflow_server.domain.ids import run_id_of
 from redflow_server.domain.leases import (
@@ -62,7 +63,7 @@ class WorkerSession:
         store: Store,
         timing: Timing,
         telemetry: Telemetry,
-        on_room: Callable[[WorkerSession], None],
+        on_room: Callable[[], None],
     ) -> None:
         self.session_id = stamp.session_id
         self.opening = opening
@@ -83,7 +84,7 @@ class WorkerSession:
         self._renewing: set[asyncio.Task[tuple[LeaseStanding, ...]]] = set()
         self._telemetry = telemetry
         self._on_room = on_room
-        self._items = Items(store, self.slots, self.outbox, telemetry, partial(on_room, self))
+        self._items = Items(store, self.slots, self.outbox, telemetry, on_room)
 
     @property
     def free_slots(self) -> int:
@@ -134,7 +135,7 @@ class WorkerSession:
             raise ProtocolViolation(f"capacity.slot_limit must be between 0 and {MAX_SLOTS}; got {capacity.slot_limit}")
         self.slots.limit = capacity.slot_limit
         self._is_paused = capacity.is_paused
-        self._on_room(self)
+        self._on_room()
 
     # ---- leases ----
 
@@ -170,7 +171,7 @@ class WorkerSession:
         self._renewing.add(renewing)
         renewing.add_done_callback(self._renewing.discard)
         renewing.add_done_callback(partial(self._beat_answered, heartbeat.sequence))
-        self._on_room(self)
+        self._on_room()
 
     def _count_missed(self, listed: set[str]) -> None:
         for token, held in list(self.slots.held.items()):
@@ -193,7 +194,7 @@ class WorkerSession:
         for standing in future.result():
             token, run_id = standing.lease_token, run_id_of(standing.lease_token)
             if standing.standing is Standing.HELD and run_id is not None:
-                self.slots.adopt(token, run_id, time.monotonic())
+                self.slots.adopt(token, run_id, now_s())
                 held = self.slots.held[token]
                 held.is_received = held.receipt_is_stored = True
                 if standing.stop is not None:
@@ -203,11 +204,14 @@ class WorkerSession:
                 if standing.standing is Standing.LOST:
                     lost.append(token)
         self.outbox.reply(HeartbeatReply(sequence, tuple(stops), tuple(lost)))
-        self._on_room(self)
+        self._on_room()
 
     async def store_receipts(self) -> None:
-        """Writes the receipts that came since the last time, which turns short delivery leases into full ones."""
-        for standing in await self._renewal.renew(self.stamp, self.slots.unstored_receipts()):
+        """Writes the receipts that came since the last time, which turns short delivery leases into full ones: to the
+        length of a lease after the worker was last heard, so that one that has died keeps none for longer.
+        """
+        age_ms = int(1000 * (time.monotonic() - self.last_heard))
+        for standing in await self._renewal.renew(self.stamp, self.slots.unstored_receipts(), age_ms):
             held = self.slots.held.get(standing.lease_token)
             if held is None:
                 continue
@@ -221,7 +225,8 @@ class WorkerSession:
 
     def take_back_undelivered(self) -> None:
         """Releases assignments whose receipt is overdue; the worker gets nothing new before its next heartbeat."""
-        for token in self.slots.overdue(time.monotonic() - self._timing.ack_ms / 1000):
+        for token in self.slots.overdue(now_s() - self._timing.ack_ms / 1000):
+            self.outbox.withdraw(token)
             self._release_own(self.slots.held[token].run_id, token, ReleaseReason.UNDELIVERED)
             self._is_resting = True
 

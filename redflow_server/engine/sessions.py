@@ -6,6 +6,7 @@ import asyncio
 import time
 from typing import Final
 
+from redflow_server.domain.clock import now_s
 from redflow_server.domain.errors import (
     GatewayDraining,
     InvalidInput,
@@ -68,7 +69,7 @@ class Sessions:
     async def open(self, opening: OpenSession) -> WorkerSession:
         """Opens a session: registers its workflows and takes over the leases its worker holds.
 
-        Raises RevisionUnsupported, InvalidInput, GatewayDraining, StoreUnavailable.
+        Raises RevisionUnsupported, InvalidInput, GatewayDraining, StoreUnavailable, StoreFull.
         """
         if self._draining is not None:
             raise GatewayDraining
@@ -95,7 +96,10 @@ class Sessions:
         session.outbox.open(SessionOpened(session.session_id, REVISION, registrations, standings))
         self._dispatcher.join(session)
         self._telemetry.count("sessions.opened")
-        await self._store.announce_sessions([_describe(session)], ANNOUNCE_KEEP_MS)
+        # From here on it gets runs, so nothing may keep it from its stream: listings do not decide about a session.
+        self._store.announce_sessions([_describe(session)], ANNOUNCE_KEEP_MS).add_done_callback(
+            lambda future: self._telemetry.watch("announce_sessions", future)
+        )
         return session
 
     async def _take_over(self, session: WorkerSession, held: tuple[HeldLease, ...]) -> tuple[LeaseStanding, ...]:
@@ -109,7 +113,7 @@ class Sessions:
                 await self._store.release(Release(run_id, token, ReleaseReason.FENCED, session.stamp))
                 answers.append(LeaseStanding(token, Standing.LOST))
             else:
-                session.slots.adopt(token, run_id, time.monotonic())
+                session.slots.adopt(token, run_id, now_s())
                 answers.append(standing)
         return tuple(answers)
 
@@ -168,6 +172,11 @@ class Sessions:
     async def assert_registry(self) -> None:
         """Keeps the definitions of live workers from going stale; registers again what the store has lost."""
         await self._registry.assert_for([session.opening for session in self._open.values()])
+
+    def suspect_all(self) -> None:
+        """Orders to stop may have been missed: the next tick renews every lease, and hears of them."""
+        for session in self._open.values():
+            session.slots.suspect_all()
 
     async def tick(self) -> None:
         """Writes receipts, takes back what was not received, ends sessions that are silent."""

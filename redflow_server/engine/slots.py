@@ -9,7 +9,9 @@ from redflow_server.domain.leases import ClaimedRun, Lane
 
 @dataclass(slots=True)
 class HeldRun:
-    """A lease as the gateway knows it. `lane` is None for one that came with the worker from another session."""
+    """A lease as the gateway knows it. `lane` is None for one that came with the worker from another session;
+    `claimed_at` is in seconds of `domain.clock`.
+    """
 
     run_id: str
     lane: Lane | None
@@ -47,6 +49,11 @@ class Slots:
         held = self.held.get(lease_token)
         if held is not None:
             held.is_received = True
+
+    def suspect_all(self) -> None:
+        """What the store knows, and says, of the leases held is to be asked anew."""
+        for held in self.held.values():
+            held.receipt_is_stored = False
 
     def drop(self, lease_token: str) -> HeldRun | None:
         """The lease is over, or no longer this session's."""

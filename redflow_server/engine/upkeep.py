@@ -66,8 +66,7 @@ class Upkeep:
 
     async def reap(self) -> bool:
         """Takes expired leases back."""
-        tick_ms = self._timing.reap_ms
-        reaped = await self._store.reap(self._timing.lease_ms, max(5000, 3 * tick_ms), SLICE)
+        reaped = await self._store.reap(self._timing.lease_ms, self._timing.quiet_ms, SLICE)
         self._telemetry.count("leases.expired", reaped.total)
         return reaped.total == SLICE
 

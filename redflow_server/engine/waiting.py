@@ -26,7 +26,7 @@ def explained(run: Run, workers: Iterable[Worker]) -> Run:
 
 
 def _for_a_worker(run: Run, workers: Iterable[Worker]) -> WaitingFor:
-    serving = [worker for worker in workers if run.queue in worker.queues and run.workflow in worker.workflows]
+    serving = [worker for worker in workers if worker.serves(run.queue, run.workflow)]
     if not serving:
         return WaitingFor(WaitingKind.NO_WORKER, detail=f"no worker serves {run.workflow!r} on queue {run.queue!r}")
     return WaitingFor(WaitingKind.NO_SLOT, detail=f"{len(serving)} workers serve it, and none has a free slot")

@@ -28,8 +28,8 @@ class Duties:
             return False
 
         async def keep_registry() -> bool:
-            await sessions.assert_registry()
             await sessions.announce()
+            await sessions.assert_registry()
             return False
 
         async def keep_waiters() -> bool:

@@ -7,14 +7,24 @@ a UsageError, which is its normal end, and is never cancelled (a cancelled read 
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Coroutine
+from contextlib import ExitStack, suppress
+from typing import Final, TypeVar
 
 import grpc
 from grpc.aio import EOF
 
 from redflow_sdk.proto.worker.v1 import worker_pb2 as pb
 from redflow_sdk.proto.worker.v1 import worker_pb2_grpc as stubs
-from redflow_server.domain.errors import LeaseLost, ProtocolViolation, Refusal, RevisionUnsupported, Unavailable
+from redflow_server.domain.errors import (
+    InvalidInput,
+    PayloadTooLarge,
+    ProtocolViolation,
+    Refusal,
+    RevisionUnsupported,
+    SessionSuperseded,
+    Unavailable,
+)
 from redflow_server.domain.session import SessionEnd
 from redflow_server.engine.session import WorkerSession
 from redflow_server.engine.sessions import Sessions
@@ -24,7 +34,12 @@ from redflow_server.rpc.convert_session import SessionReader, SessionWriter, ses
 from redflow_server.rpc.errors import Context
 from redflow_server.telemetry import Telemetry
 
+T = TypeVar("T")
+
 OPEN_TIMEOUT_S: Final = 5.0
+RETRY_DELAY_MS: Final = 1000
+PERMANENT: Final = (RevisionUnsupported, SessionSuperseded, InvalidInput, PayloadTooLarge)
+"""What no repetition mends. After any other refusal a worker asks again: it may be all that drains a full store."""
 
 
 class WorkerService(stubs.WorkerServiceServicer):
@@ -44,11 +59,10 @@ class WorkerService(stubs.WorkerServiceServicer):
         self, request_iterator: object, context: Context
     ) -> None:
         """One session, from its opening to its end."""
-        try:
-            session = await self._opened(context)
-        except Refusal as refusal:
-            self._telemetry.fault("session open", refusal)
-            await context.write(pb.SessionResponse(error=session_error(_end_of(refusal))))
+        session = await self._until_its_end("session open", self._open(context))
+        if isinstance(session, SessionEnd):
+            with suppress(grpc.aio.InternalError):  # the connection broke meanwhile
+                await context.write(pb.SessionResponse(error=session_error(session)))
             return
         if session is None:
             return
@@ -60,7 +74,20 @@ class WorkerService(stubs.WorkerServiceServicer):
         finally:
             self._sessions.close(session)
 
-    async def _opened(self, context: Context) -> WorkerSession | None:
+    async def _until_its_end(self, where: str, work: Coroutine[None, None, T]) -> T | SessionEnd | None:
+        """What the work returns, or with what the session has to end: None when the stream has ended by itself."""
+        try:
+            return await work
+        except Refusal as refusal:
+            self._telemetry.fault(where, refusal)
+            return _end_of(refusal)
+        except (grpc.aio.UsageError, grpc.RpcError, asyncio.InvalidStateError):
+            return None
+        except Exception as error:  # a fault in one session must end that session and be seen; its worker comes again
+            fault_id = self._telemetry.fault(where, error)
+            return SessionEnd("INTERNAL", f"fault {fault_id}", retry_delay_ms=RETRY_DELAY_MS)
+
+    async def _open(self, context: Context) -> WorkerSession | None:
         """The session of the first message; None when the stream ends without one."""
         reading = asyncio.ensure_future(context.read())
         self._readers.add(reading)
@@ -75,27 +102,20 @@ class WorkerService(stubs.WorkerServiceServicer):
         if not request.HasField("open"):
             raise ProtocolViolation("the first message must carry open")
         session = await self._sessions.open(self._reader.opening(request.open))
-        request.ClearField("open")
-        session.receive(self._reader.message(request))
+        with ExitStack() as unless_received:
+            unless_received.callback(self._sessions.close, session)
+            request.ClearField("open")
+            session.receive(self._reader.message(request))
+            unless_received.pop_all()
         return session
 
     async def _read(self, context: Context, session: WorkerSession) -> None:
         """Passes on what the worker says, until one of the sides ends the session."""
-        try:
-            while not session.is_closed:
-                request = await context.read()
-                if request is EOF:
-                    session.outbox.end()
-                    return
-                session.receive(self._reader.message(request))
-        except Refusal as refusal:
-            self._telemetry.fault("session", refusal)
-            session.outbox.end(_end_of(refusal))
-        except (grpc.aio.UsageError, grpc.RpcError, asyncio.InvalidStateError):
-            session.outbox.end()
-        except Exception as error:  # a fault in one session must end that session and be seen
-            fault_id = self._telemetry.fault("session", error)
-            session.outbox.end(SessionEnd("INTERNAL", f"fault {fault_id}", retry_delay_ms=1000))
+        session.outbox.end(await self._until_its_end("session", self._receive(context, session)))
+
+    async def _receive(self, context: Context, session: WorkerSession) -> None:
+        while not session.is_closed and (request := await context.read()) is not EOF:
+            session.receive(self._reader.message(request))
 
     async def _write(self, context: Context, session: WorkerSession) -> None:
         while True:
@@ -123,11 +143,10 @@ class WorkerService(stubs.WorkerServiceServicer):
 
 
 def _end_of(refusal: Refusal) -> SessionEnd:
-    is_permanent = not isinstance(refusal, (Unavailable, ProtocolViolation, LeaseLost))
-    delay_ms = refusal.retry_delay_ms if isinstance(refusal, Unavailable) else 1000
-    if isinstance(refusal, RevisionUnsupported):
-        delay_ms = 0
-    return SessionEnd(refusal.reason, str(refusal), is_permanent, delay_ms)
+    if isinstance(refusal, PERMANENT):
+        return SessionEnd(refusal.reason, str(refusal), is_permanent=True)
+    delay_ms = refusal.retry_delay_ms if isinstance(refusal, Unavailable) else RETRY_DELAY_MS
+    return SessionEnd(refusal.reason, str(refusal), retry_delay_ms=delay_ms)
 
 
 def _retrieve(future: asyncio.Future[object]) -> None:

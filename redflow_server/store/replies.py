@@ -19,7 +19,7 @@ from redflow_server.domain.leases import (
     Stop,
     StopReason,
 )
-from redflow_server.domain.registry import RegistrationResult, RegistrationStatus, Workflow
+from redflow_server.domain.registry import Registered, RegistrationResult, RegistrationStatus, Workflow
 from redflow_server.domain.runs import LaneDepth, RunPage, Stats
 from redflow_server.domain.states import RunStatus
 from redflow_server.store import codec
@@ -145,7 +145,9 @@ def lease_ended(reply: Reply) -> LeaseEnded:
     """Answer of complete, fail, abort and release."""
     outcome = OUTCOMES[reply[0]]
     if outcome is Outcome.OK or outcome is Outcome.DUPLICATE:
-        conflicts = tuple(map(codec.text, reply[2])) if len(reply) > 2 else ()
+        conflicts = tuple(
+            codec.decode_step(name, header, None) for name, header in (reply[2] if len(reply) > 2 else ())
+        )
         return LeaseEnded(outcome, STATUSES[reply[1]], conflicts)
     return LeaseEnded(outcome, step_name=codec.text(reply[1]) if len(reply) > 1 else "")
 
@@ -169,12 +171,14 @@ def swept(reply: Reply) -> Swept:
     return Swept(next_seq or None, tuple((codec.text(run_id), codec.text(what)) for run_id, what in repairs))
 
 
-def registered(names: Sequence[str], reply: Reply) -> tuple[RegistrationResult, ...]:
+def registered(names: Sequence[str], reply: Reply) -> Registered:
     """Answer of register."""
-    return tuple(
+    answers, retired = reply
+    results = tuple(
         RegistrationResult(name, RegistrationStatus(codec.text(status)), former_queues=tuple(map(codec.text, former)))
-        for name, (status, former) in zip(names, reply, strict=True)
+        for name, (status, former) in zip(names, answers, strict=True)
     )
+    return Registered(results, tuple(map(codec.text, retired)))
 
 
 def workflows(reply: Reply) -> tuple[Workflow | None, ...]:

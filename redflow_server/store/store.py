@@ -27,7 +27,7 @@ from redflow_server.domain.leases import (
     StepRecorded,
 )
 from redflow_server.domain.names import MAX_STEPS
-from redflow_server.domain.registry import Assertion, Registration, RegistrationResult, Workflow
+from redflow_server.domain.registry import Assertion, Registered, Registration, Workflow
 from redflow_server.domain.runs import NewRun, Run, RunPage, RunQuery, StartedRun, Stats, Step
 from redflow_server.domain.states import RunStatus
 from redflow_server.domain.workers import Worker
@@ -263,7 +263,7 @@ class Store:
 
     # ---- registry and sessions ----
 
-    def register(self, registration: Registration) -> Future[tuple[RegistrationResult, ...]]:
+    def register(self, registration: Registration) -> Future[Registered]:
         """Registers the whole set of an owner's workflows."""
         arguments: list[Argument] = [self._now, registration.owner, registration.build_id, STALE_MS]
         for definition in registration.workflows:

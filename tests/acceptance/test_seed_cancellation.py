@@ -130,10 +130,15 @@ async def test_cancel_race_a_run_claimed_but_not_yet_known_to_its_gateway_is_not
     async def cancel_race_wf(ctx: Context) -> None:
         calls.append("called")
 
+    @workflow(name="goes-first", queue="q7_race")
+    async def goes_first(ctx: Context) -> None: ...
+
     async with (
         gateway_behind_link(config) as (far_gateway, link),
-        Worker(f"127.0.0.1:{far_gateway.port}", workflows=[cancel_race_wf], queues=["q7_race"]),
+        Worker(f"127.0.0.1:{far_gateway.port}", workflows=[cancel_race_wf, goes_first], queues=["q7_race"]),
     ):
+        # Then the lane of the other has been looked at, and found empty.
+        await client.execute(goes_first, timeout=6)
         # Redis leases the run, and the gateway hears that it is to be canceled before it hears of the lease.
         link.hold_replies_from(b"cancel-race-wf")
         handle = await client.start(cancel_race_wf)

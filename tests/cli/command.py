@@ -16,6 +16,9 @@ PROGRAM = (sys.executable, "-m", "redflow_server.cli")
 DEADLINE_S = 20.0
 ROOT = Path(__file__).parents[2]
 
+INHERITED = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH")
+"""What a process needs of its machine. No more: PYTHONUNBUFFERED alone changes how a command ends."""
+
 
 @dataclass(frozen=True)
 class Ended:
@@ -84,6 +87,12 @@ class Command:
         return Ended(self.process.returncode, (out or b"").decode(), (err or b"").decode())
 
 
+def environment() -> dict[str, str]:
+    """The variables of every command: what the machine of the tests sets besides does not reach it."""
+    inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    return {**inherited, "PYTHONPATH": str(ROOT), "LANG": "C.UTF-8"}
+
+
 async def spawn(
     *arguments: str | bytes | Path,
     cwd: Path | None = None,
@@ -91,13 +100,12 @@ async def spawn(
     stdout: int = asyncio.subprocess.PIPE,
     program: tuple[str, ...] = PROGRAM,
 ) -> Command:
-    """Starts the program in the directory, with these variables beside those of the tests."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("REDFLOW_")}
+    """Starts the program in the directory, in an environment that is the same everywhere but for these variables."""
     process = await asyncio.create_subprocess_exec(
         *program,
         *arguments,
         cwd=cwd,
-        env={**inherited, "PYTHONPATH": str(ROOT), **(env or {})},
+        env={**environment(), **(env or {})},
         stdin=asyncio.subprocess.PIPE,
         stdout=stdout,
         stderr=asyncio.subprocess.PIPE,

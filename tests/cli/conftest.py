@@ -12,8 +12,17 @@ import pytest_asyncio
 from redflow_server.cli import main
 from tests.cli.command import Command, Ended, redflow, spawn
 
+OF_THE_MACHINE = ("REDFLOW_TARGET", "REDFLOW_OWNER", "REDFLOW_REDIS_URL", "COLUMNS", "GRPC_VERBOSITY")
+
 Start = Callable[..., Awaitable[Command]]
 Run = Callable[..., Awaitable[Ended]]
+
+
+@pytest.fixture(autouse=True)
+def same_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the command line reads of its environment is not set, for the commands that run in this process."""
+    for name in OF_THE_MACHINE:
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest_asyncio.fixture

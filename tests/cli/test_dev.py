@@ -42,14 +42,17 @@ def arguments(data: Path, *more: str) -> tuple[str, ...]:
     return ("dev", "--data-dir", str(data), "--port", "0", "-o", "json", *more)
 
 
-async def test_it_serves_until_ctrl_c_and_leaves_nothing_behind(tmp_path: Path, start: Start) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+async def test_it_serves_until_a_signal_and_leaves_nothing_behind(
+    number: signal.Signals, tmp_path: Path, start: Start
+) -> None:
     command = await start(*arguments(tmp_path / "data"))
     addresses = await ready(command)
     async with Client(addresses.gateway) as client:
         assert (await (await client.start("w", queue="q")).get()).status == "queued"
     assert processes_in(tmp_path / "data")
 
-    command.send(signal.SIGINT)
+    command.send(number)
     ended = await command.end()
     assert (ended.code, ended.out, ended.err) == (ExitCode.OK, "", "")
     assert not processes_in(tmp_path / "data")

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Iterator
 
 import pytest
 
-from redflow_sdk import Client
+from redflow_sdk import Client, Context, workflow
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.embedded import EmbeddedStore
 from redflow_server.store.keys import Keys
 from redflow_server.store.wire import Dial
-from tests.cli.command import redflow
+from tests.cli.command import ROOT, redflow
+from tests.conftest import StartWorker
 from tests.redis_command import RedisCommand
+
+OPERATIONS = ROOT / "docs" / "operations.md"
 
 
 async def test_sound_state_is_clean_and_each_setting_has_a_line(redis_url: str, prefix: str, client: Client) -> None:
@@ -36,12 +41,52 @@ async def test_broken_state_is_found(
     assert any(handle.id in line for line in shown.out.splitlines())
 
     document = (await redflow(*arguments, "-o", "json")).json
-    assert set(document) == {"redis", "problems", "findings"}
+    assert set(document) == {"redis", "problems", "findings", "unserved"}
     assert set(document["redis"]) == {
         *("name", "version", "persistence", "max_memory_bytes", "eviction_policy", "replicas")
     }
     assert handle.id in {finding["subject"] for finding in document["findings"]}
     assert all(set(finding) == {"rule", "subject", "detail"} for finding in document["findings"])
+
+
+async def test_lanes_that_no_connected_worker_serves_are_listed_and_are_no_fault(
+    redis_url: str, prefix: str, client: Client, start_worker: StartWorker
+) -> None:
+    @workflow(name="served", queue="q")
+    async def served(ctx: Context) -> None:
+        await asyncio.sleep(60)
+
+    await start_worker(served, concurrency=1)
+    for name, queue in (
+        ("served", "q"),
+        ("served", "q"),
+        ("served", "elsewhere"),
+        ("nobody's", "q"),
+        ("nobody's", "q"),
+    ):
+        await client.start(name, queue=queue)
+    arguments = ("doctor", "--redis", redis_url, "--prefix", prefix)
+
+    document = await redflow(*arguments, "-o", "json")
+
+    assert document.code == ExitCode.OK
+    assert document.json["unserved"] == [
+        {"queue": "elsewhere", "workflow": "served", "runs": 1},
+        {"queue": "q", "workflow": "nobody's", "runs": 2},
+    ]
+    shown = await redflow(*arguments)
+    assert shown.code == ExitCode.OK
+    said = shown.out.partition("no worker serves\n")[2].splitlines()
+    assert [line.split() for line in said] == [
+        ["QUEUE", "WORKFLOW", "RUNS"],
+        ["elsewhere", "served", "1"],
+        ["q", "nobody's", "2"],
+    ]
+
+
+async def test_when_every_lane_is_served_none_is_listed(redis_url: str, prefix: str, client: Client) -> None:
+    ended = await redflow("doctor", "--redis", redis_url, "--prefix", prefix)
+    assert (ended.code, "no worker serves" in ended.out) == (ExitCode.OK, False)
 
 
 @pytest.fixture
@@ -79,3 +124,19 @@ async def test_without_redis_it_says_so(free_port: int) -> None:
     ended = await redflow("doctor", "--redis", f"redis://127.0.0.1:{free_port}/0")
     assert ended.code == ExitCode.UNAVAILABLE
     assert "Redis does not answer" in ended.error
+
+
+async def test_a_user_of_redis_that_may_do_too_little_for_it_is_told_so(own_store: str) -> None:
+    """The user that gateways have is one."""
+    settings = re.search(r"^ACL SETUSER redflow (on >secret .*?)^```", OPERATIONS.read_text(), re.M | re.S)
+    assert settings
+    dial = Dial(own_store)
+    async with dial.client() as client:
+        await client.execute_command("ACL", "SETUSER", "redflow", *settings[1].split())
+    await dial.close()
+    for user, says in (("redflow:secret", "no permissions"), ("redflow:wrong", "invalid username-password pair")):
+        ended = await redflow("doctor", "--redis", own_store.replace("unix://", f"unix://{user}@"))
+        assert ended.code == ExitCode.REFUSED
+        assert ended.error.startswith("Redis refuses what doctor needs: ")
+        assert says in ended.error
+        assert "administrator" in ended.error

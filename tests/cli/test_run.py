@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import pytest_asyncio
 
 from redflow_sdk import Client, Context, RedflowError, workflow
 from redflow_server.cli.exit_codes import ExitCode
+from redflow_server.embedded import EmbeddedStore
 from redflow_server.gateway import Gateway
 from redflow_server.store.keys import Keys
 from tests.cli.command import Ended, redflow
@@ -42,6 +45,13 @@ async def echo(ctx: Context, value: object) -> object:
 async def boom(ctx: Context) -> None:
     await ctx.step.run("before", lambda: NASTY)
     raise RedflowError(NASTY)
+
+
+@pytest.fixture
+def own_store() -> Iterator[EmbeddedStore]:
+    """A store that the test may stop."""
+    with EmbeddedStore() as store:
+        yield store
 
 
 @pytest_asyncio.fixture
@@ -125,6 +135,7 @@ async def test_a_failed_run_is_shown_with_its_failure_and_nothing_raw_reaches_th
     ended = await at_gateway("run", "result", handle.id, "--timeout", "10")
     assert ended.code == ExitCode.RUN_FAILED
     assert handle.id in ended.error and "[2J" in ended.error and ended.error.isprintable()
+    assert ended.error.startswith("run failed: RedflowError: ")
 
     shown = await here("run", "get", handle.id)
     nothing_is_raw(shown)
@@ -197,6 +208,27 @@ async def test_a_run_that_does_not_end_in_time_is_timed_out(at_gateway: Run, cli
     assert ended.error == f"run {handle.id} has not ended within 0.2 s"
 
 
+@pytest.mark.usefixtures("worker")
+async def test_a_run_that_was_waited_for_and_failed_is_json_for_those_who_asked_for_it(here: Run) -> None:
+    waited = await here("run", "start", "boom", "--wait", "--timeout", "10", "-o", "json")
+    assert waited.code == ExitCode.RUN_FAILED
+    nothing_is_raw(waited)
+    assert (waited.json["status"], waited.json["failure"]["message"]) == ("failed", NASTY)
+    assert waited.err.splitlines()[-1].startswith("redflow: run failed: RedflowError: ")
+
+    result = await here("run", "result", waited.json["id"], "-o", "json")
+    assert (result.code, result.json) == (ExitCode.RUN_FAILED, waited.json)
+    assert result.json == (await here("run", "get", waited.json["id"], "-o", "json")).json
+
+
+async def test_a_canceled_run_is_json_for_those_who_asked_for_it(here: Run, client: Client) -> None:
+    handle = await client.start("w", queue="q")
+    await handle.cancel("customer left")
+    result = await here("run", "result", handle.id, "-o", "json")
+    assert (result.code, result.err) == (ExitCode.RUN_CANCELED, "redflow: run canceled: customer left\n")
+    assert (result.json["status"], result.json["cancel_reason"]) == ("canceled", "customer left")
+
+
 async def test_cancel_ends_a_queued_run_and_its_result_is_canceled(here: Run, client: Client) -> None:
     handle = await client.start("w", queue="q")
     canceled = await here("run", "cancel", handle.id, "--reason", "customer left", "-o", "json")
@@ -205,7 +237,7 @@ async def test_cancel_ends_a_queued_run_and_its_result_is_canceled(here: Run, cl
 
     ended = await here("run", "result", handle.id)
     assert ended.code == ExitCode.RUN_CANCELED
-    assert "customer left" in ended.error
+    assert ended.error == "run canceled: customer left"
 
     again = await here("run", "cancel", handle.id)
     assert again.code == ExitCode.REFUSED
@@ -227,7 +259,35 @@ async def test_without_a_gateway_a_command_says_so_in_its_time(arguments: tuple[
     where = f"127.0.0.1:{free_port}"
     ended = await redflow("run", *arguments, "--target", where, "--call-timeout", "0.3")
     assert ended.code == ExitCode.UNAVAILABLE
-    assert where in ended.error
+    assert ended.error.startswith(f"no answer from the gateway at {where} within 0.3 s: ")
+    assert "Connection refused" in ended.error
+
+
+async def test_a_target_without_an_address_is_named_as_such() -> None:
+    ended = await redflow("run", "list", "--target", "nowhere.invalid:7379", "--call-timeout", "0.3")
+    assert ended.code == ExitCode.UNAVAILABLE
+    assert "nowhere.invalid" in ended.error
+    assert "resolving" in ended.error or "resolution" in ended.error
+
+
+async def test_a_gateway_whose_redis_is_away_is_told_apart_from_one_that_is(
+    own_store: EmbeddedStore, start: Start
+) -> None:
+    gateway = await start("server", "--redis", own_store.url, "--port", "0", "-o", "json")
+    target = json.loads(await gateway.line())["gateway"]
+    own_store.stop()
+    ended = await redflow("run", "list", "--target", target, "--call-timeout", "3")
+    assert ended.code == ExitCode.UNAVAILABLE
+    assert ended.error == f"no answer from the gateway at {target} within 3 s: Redis does not answer"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+async def test_a_listing_that_cannot_be_written_is_an_error(target: str, start: Start) -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    command = await start("run", "list", "--target", target, stdout=full)
+    os.close(full)
+    ended = await command.end()
+    assert (ended.code, ended.error) == (ExitCode.REFUSED, "the output cannot be written: No space left on device")
 
 
 async def test_ctrl_c_ends_a_waiting_command_without_a_traceback(target: str, start: Start) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from redflow_sdk import Client
-from redflow_server.cli import server
+from redflow_server.cli import server, server_process
 from redflow_server.cli.arguments import Parser
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.config import Config
@@ -21,7 +21,7 @@ from redflow_server.embedded import EmbeddedStore
 from redflow_server.engine.upkeep import UpkeepSettings
 from redflow_server.gateway import Gateway
 from redflow_server.store.wire import Dial
-from tests.cli.command import Command, redflow
+from tests.cli.command import PROGRAM, Command, redflow
 from tests.cli.conftest import Start
 from tests.conftest import StartGateway
 from tests.eventually import eventually
@@ -29,10 +29,10 @@ from tests.redis_command import RedisCommand
 
 NAPPING = """
 import time
-from redflow_sdk import Context, workflow
+from redflow_sdk import BlockingContext, workflow
 
 @workflow(name="nap", queue="cli")
-def nap(ctx: Context) -> None:
+def nap(ctx: BlockingContext) -> None:
     time.sleep(600)
 """
 
@@ -53,11 +53,11 @@ async def target_of(command: Command) -> str:
 def test_each_setting_reaches_the_gateway_and_those_not_given_are_its_defaults() -> None:
     parser = Parser()
     server.add_arguments(parser)
-    assert server.config_of(parser.parse_args([])) == Config()
+    assert server_process.config_of(parser.parse_args([])) == Config()
 
     told = "--redis redis://r:1/2 --host ::1 --port 5 --prefix p --lease 1.5 --cancel-grace 2 --retention 3600"
     told += " --max-payload-bytes 3000000 --drain-grace 0 --reflection --allow-reset --accept-eviction"
-    assert server.config_of(parser.parse_args(told.split())) == Config(
+    assert server_process.config_of(parser.parse_args(told.split())) == Config(
         redis_url="redis://r:1/2",
         prefix="p",
         host="::1",
@@ -91,6 +91,23 @@ async def test_a_redis_in_the_environment_is_used(redis_url: str, prefix: str, s
     assert (await command.end()).code == ExitCode.OK
 
 
+async def test_a_terminal_that_is_closed_ends_it_well(arguments: tuple[str, ...], start: Start) -> None:
+    command = await start(*arguments)
+    await target_of(command)
+    command.send(signal.SIGHUP)
+    assert (await command.end()).code == ExitCode.OK
+
+
+async def test_under_nohup_it_outlives_its_terminal(arguments: tuple[str, ...], start: Start) -> None:
+    command = await start(*arguments, program=("nohup", *PROGRAM))
+    async with Client(await target_of(command)) as client:
+        command.send(signal.SIGHUP)
+        assert (await (await client.start("w", queue="q")).get()).status == "queued"
+    assert command.is_running
+    command.send(signal.SIGTERM)
+    assert (await command.end()).code == ExitCode.OK
+
+
 async def test_a_second_signal_ends_the_drain_at_once(arguments: tuple[str, ...], start: Start, tmp_path: Path) -> None:
     (tmp_path / "napping.py").write_text(NAPPING)
     gateway = await start(*arguments, "--drain-grace", "600")
@@ -119,8 +136,9 @@ async def test_a_second_signal_ends_the_drain_at_once(arguments: tuple[str, ...]
 async def test_it_does_not_start_without_redis(free_port: int) -> None:
     url = f"redis://user:secret@127.0.0.1:{free_port}/0"
     ended = await redflow("server", "--redis", url, "--port", "0")
-    assert ended.code == ExitCode.REFUSED
+    assert ended.code == ExitCode.UNAVAILABLE
     assert "Redis does not" in ended.error
+    assert ended.error.endswith(" refused; where there is none, `redflow dev` brings its own")
     assert "secret" not in ended.error
 
 
@@ -128,7 +146,19 @@ async def test_it_does_not_start_on_a_port_in_use(arguments: tuple[str, ...], st
     other: Gateway = await start_gateway()
     ended = await redflow(*arguments, "--port", str(other.port))
     assert ended.code == ExitCode.REFUSED
-    assert f"cannot listen on 127.0.0.1:{other.port}" in ended.last_error
+    assert ended.last_error == f"cannot listen on 127.0.0.1:{other.port}: another program listens there"
+
+
+@pytest.mark.parametrize(
+    ("host", "why"), [("192.0.2.1", "this machine does not have the address"), ("nowhere.invalid", "has no address")]
+)
+async def test_it_does_not_start_on_an_address_that_is_not_ours(
+    host: str, why: str, arguments: tuple[str, ...]
+) -> None:
+    ended = await redflow(*arguments, "--host", host)
+    assert ended.code == ExitCode.REFUSED
+    assert ended.last_error.startswith(f"cannot listen on {host}:0: ")
+    assert why in ended.last_error
 
 
 async def test_it_does_not_start_on_keys_of_another_engine(
@@ -180,5 +210,6 @@ async def test_it_says_what_its_user_of_redis_may_not_do(rights: str, says: str,
     url = own_store.replace("unix://", "unix://limited:secret@")
     ended = await redflow("server", "--redis", url, "--prefix", "shop", "--port", "0")
     assert ended.code == ExitCode.REFUSED
+    assert "does not answer" not in ended.last_error
     assert says in ended.last_error.lower().replace("(noperm) ", "")
     assert "secret" not in ended.err

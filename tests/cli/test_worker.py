@@ -120,7 +120,7 @@ async def test_it_tells_the_gateway_what_it_was_told(shop: Path, target: str, cl
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("stuck", "leaving 1 handlers that have not ended"), ("stuck_elsewhere", "leaving 1 threads that have not ended")],
+    [("stuck", "leaving 1 handlers that have not ended"), ("stuck_elsewhere", "leaving 1 thread that has not ended")],
 )
 async def test_a_handler_that_does_not_end_keeps_neither_the_worker_nor_its_run(
     name: str, says: str, shop: Path, target: str, client: Client, start: Start
@@ -148,23 +148,34 @@ async def test_a_handler_that_does_not_end_keeps_neither_the_worker_nor_its_run(
         ("shop:mixed", "shop:mixed[1]: must be a workflow; is an int"),
         ("shop:nothing", "shop:nothing: there are no workflows in a list"),
         ("shop:worker", "shop:worker: is a Worker"),
-        ("shop", "shop: two workflows have one name: "),
+        ("shop", "shop: workflows must have names of their own; got "),
         ("company:__name__", "must be a workflow or a list of workflows; is a str"),
         ("nowhere:app", "there is no module nowhere in "),
+        ("nowhere.py", " or on the Python path\n"),
         ("company.nowhere:app", "there is no module company.nowhere in "),
         ("shop.py", "there is no module shop.py in "),
+        ("shop.py", "; the module in a file shop.py is shop"),
+        ("shop.py:both", "; the module in a file shop.py is shop"),
     ],
 )
 def test_it_names_what_is_not_there(place: str, says: str, run_here: Callable[[str], Ended]) -> None:
     ended = run_here(place)
-    assert says in ended.error
+    assert says in f"{ended.error}\n"
     assert ended.code == ExitCode.REFUSED
 
 
-@pytest.mark.parametrize("place", ["./shop.py", "shop:", "a b"])
-def test_it_refuses_what_names_no_module(place: str, run_here: Callable[[str], Ended]) -> None:
+@pytest.mark.parametrize(
+    ("place", "example"),
+    [
+        ("./shop.py", "shop"),
+        ("company/flows.py:both", "company.flows:both"),
+        ("shop:", "shop.workflows:send_receipt"),
+        ("a b", "shop.workflows:send_receipt"),
+    ],
+)
+def test_it_refuses_what_names_no_module(place: str, example: str, run_here: Callable[[str], Ended]) -> None:
     ended = run_here(place)
-    assert "must be MODULE or MODULE:ATTR" in ended.error
+    assert ended.error.endswith(f": must be MODULE or MODULE:ATTR, as in {example}")
     assert ended.code == ExitCode.USAGE
 
 

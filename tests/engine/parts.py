@@ -92,6 +92,7 @@ class Engine:
 
     def may_have_missed(self) -> None:
         self.dispatcher.suspect_all()
+        self.sessions.suspect_all()
 
 
 class Stores:

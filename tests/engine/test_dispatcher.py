@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from redflow_server.domain.clock import now_s
 from redflow_server.domain.ids import new_run_id
 from redflow_server.domain.leases import Claim, ClaimedRun, Lane
 from redflow_server.domain.payloads import Payload
@@ -315,6 +316,22 @@ async def test_an_answer_that_comes_later_than_the_leases_in_it_last_is_dropped(
     run = await worker.assignment()
     assert (run.run_id, run.deliveries) == (run_id, 2)
     assert (await store.read_run(run_id)).losses == 0
+
+
+async def test_what_a_claim_brought_before_the_machine_was_suspended_is_dropped(
+    linked_store: Store, link: Link, store: Store, open_worker: OpenWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(linked_store)
+    await enqueue_one(store)
+    worker = await open_with_held_claim(engine, link, open_worker)
+    awake_s = now_s()
+    monkeypatch.setattr("redflow_server.engine.dispatcher.now_s", lambda: awake_s + engine.timing.delivery_ms / 1000)
+
+    link.let_go()
+    await worker.settled()
+
+    assert worker.assignments == []
+    assert worker.session.free_slots == 1
 
 
 async def test_a_claim_whose_answer_was_lost_keeps_no_slot_and_its_lanes_are_looked_at_again(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest_asyncio
@@ -12,8 +13,11 @@ from redflow_sdk import Client, Context, Worker, workflow
 from redflow_sdk.records import Run
 from redflow_server.config import Config
 from redflow_server.domain.leases import Stop
+from redflow_server.domain.states import RunStatus
+from redflow_server.domain.timing import Timing
 from redflow_server.gateway import Gateway
 from redflow_server.rpc.server import WORKER_SERVICE
+from redflow_server.store.keys import Keys
 from redflow_server.store.store import Store
 from tests.builders import a_run
 from tests.conftest import StartWorker
@@ -144,6 +148,38 @@ async def test_an_order_to_stop_reaches_a_handler_with_a_heartbeat_when_its_mess
         await asyncio.wait_for(ended.wait(), 2)
     assert (await handle.get()).status == "canceled"
     assert "stop" in deaf.lost
+
+
+async def test_an_order_to_stop_that_was_lost_reaches_its_handler_at_once_when_the_subscription_is_new(
+    config: Config, store: Store, redis: RedisCommand, keys: Keys
+) -> None:
+    deaf = DeafGateway(replace(config, timing=Timing(lease_ms=30_000)))
+    await deaf.start()
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    @workflow(name="sleeps", queue="q")
+    async def sleeps(ctx: Context) -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    try:
+        async with Worker(f"127.0.0.1:{deaf.port}", workflows=[sleeps]):
+            started = await store.enqueue(a_run(workflow="sleeps"))
+            await asyncio.wait_for(begun.wait(), 5)
+            # Its receipt, which would bring the order too, is stored.
+            await eventually(lambda: redis("HGET", keys.run(started.run_id), "acked"))
+            await store.cancel(started.run_id, "changed my mind", "")
+            await eventually(lambda: "stop" in deaf.lost)
+
+            assert await redis("CLIENT", "KILL", "TYPE", "pubsub") >= 1
+
+            await asyncio.wait_for(ended.wait(), 3)  # heartbeats are ten seconds apart
+    finally:
+        await deaf.stop()
+    assert (await store.read_run(started.run_id)).status is RunStatus.CANCELED
 
 
 async def test_what_happens_while_the_subscription_is_broken_is_caught_up_on(

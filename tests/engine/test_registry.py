@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from redflow_server.domain.errors import InvalidInput, WorkflowNotFound
+from redflow_server.domain.errors import InvalidInput, StoreFull, WorkflowNotFound
 from redflow_server.domain.leases import Lane
 from redflow_server.domain.registry import Registration, RegistrationStatus
 from redflow_server.domain.session import OpenSession
 from redflow_server.store.keys import Keys
 from redflow_server.store.store import STALE_MS, Store
-from tests.builders import LANE, START_MS, Changes, a_workflow, enqueue_one
+from tests.builders import LANE, START_MS, Changes, a_workflow, enqueue_one, memory_is_full
 from tests.engine.conftest import OpenWorker
 from tests.engine.engine_worker import definitions_of
 from tests.engine.parts import Engine, Stores
@@ -218,3 +218,37 @@ async def test_a_worker_without_workflows_registers_nothing(engine: Engine, open
     assert opening.workflows == ()
     await engine.sessions.assert_registry()
     assert await engine.registry.list(10, "") == ((), "")
+
+
+# ---- when memory is full ----
+
+
+async def test_a_set_that_is_lost_and_has_no_room_keeps_no_other_from_being_refreshed(
+    engine: Engine, store: Store, redis: RedisCommand, keys: Keys, open_worker: OpenWorker
+) -> None:
+    store.now_ms = START_MS
+    await open_worker(engine, Lane("q", "lost"))
+    await open_worker(engine, Lane("q", "stale"), owner="owner-2")
+    await redis("DEL", keys.workflow("lost"))
+    await redis("SREM", keys.workflows, "lost")
+    store.now_ms += 2 * STALE_MS
+    async with memory_is_full(redis):
+        with pytest.raises(StoreFull):
+            await engine.sessions.assert_registry()
+    assert (await engine.registry.get("stale")).updated_at_ms == store.now_ms
+
+    await engine.sessions.assert_registry()
+
+    assert (await engine.registry.get("lost")).updated_at_ms == store.now_ms
+
+
+async def test_the_log_names_what_a_registration_retires(
+    engine: Engine, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two programs with different workflows under one owner retire each other's, which nobody would guess."""
+    store.now_ms = START_MS
+    await engine.registry.register(Registration("owner-1", "b", (a_workflow(name="mine"), a_workflow(name="yours"))))
+    store.now_ms = START_MS + STALE_MS + 1
+    await engine.registry.register(Registration("owner-1", "b", (a_workflow(name="mine"),)))
+    told = [record.getMessage() for record in caplog.records if "retired" in record.getMessage()]
+    assert told == ["workflow 'yours' is retired: owner 'owner-1' no longer has it, and no worker has used it lately"]

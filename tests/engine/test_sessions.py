@@ -117,6 +117,44 @@ async def test_an_order_to_stop_goes_to_the_session_that_has_the_run_and_to_no_o
     assert one.stops == []
 
 
+async def test_an_order_to_stop_whose_message_may_have_been_missed_reaches_the_worker_with_the_next_look(
+    engine: Engine, store: Store, redis_url: str, keys: Keys, open_worker: OpenWorker
+) -> None:
+    engine.deaf_to.add("stop")
+    canceled, goes_on = await enqueue_one(store), await enqueue_one(store)
+    worker = await open_worker(engine, slot_limit=2)
+    runs = {run.run_id: run for run in [await worker.assignment(), await worker.assignment()]}
+    async with engine.listening(redis_url, keys):
+        await engine.sessions.tick()
+        await request_cancel(store, canceled)
+        await eventually(lambda: "stop" in engine.heard)
+        await engine.sessions.tick()
+        assert worker.stops == [], "its message is lost"
+
+        engine.may_have_missed()
+        await engine.sessions.tick()
+
+    await worker.until(lambda: worker.stops, "not told")
+    assert [(stop.lease_token, stop.reason) for stop in worker.stops] == [(runs[canceled].lease_token, StopReason.USER)]
+    assert (await store.read_run(goes_on)).status is RunStatus.RUNNING
+
+
+async def test_looking_for_missed_orders_keeps_no_lease_longer_than_its_worker_was_heard(
+    engine: Engine, store: Store, redis: RedisCommand, keys: Keys, open_worker: OpenWorker
+) -> None:
+    await enqueue_one(store)
+    worker = await open_worker(engine)
+    run = await worker.assignment()
+    await engine.sessions.tick()
+    worker.session.last_heard -= 20  # seconds in which it said nothing
+
+    engine.may_have_missed()
+    await engine.sessions.tick()
+
+    left_ms = float(await redis("ZSCORE", keys.leases, run.run_id)) - (await store.due(0)).now_ms
+    assert left_ms <= engine.timing.lease_ms - 20_000
+
+
 # ---- assignments with many steps ----
 
 
@@ -174,6 +212,24 @@ async def test_a_run_whose_lease_is_lost_while_its_steps_are_read_keeps_no_slot(
     await engine.upkeep.look_ahead()
     assert (await worker.assignment()).run_id == run_id
     assert worker.order == [worker.assignments[0].lease_token], "the lost one never came"
+
+
+async def test_a_run_whose_steps_were_read_longer_than_its_lease_lasts_is_not_handed_over(
+    linked_store: Store, link: Link, store: Store, open_worker: OpenWorker
+) -> None:
+    engine = Engine(linked_store, BRIEF)
+    await enqueue_with_steps(store, INLINE_STEPS + 1)
+    worker = await open_worker(engine, slot_limit=0)
+    link.hold_replies_from(SCRIPTS["read_steps"].sha)
+    worker.say(capacity=Capacity(1, is_paused=False))
+    await link.holding.wait()
+    await asyncio.sleep(BRIEF.delivery_ms / 1000)  # the slowness of the line
+
+    link.let_go()
+    await worker.settled()
+
+    assert worker.assignments == []
+    assert worker.session.free_slots == 1
 
 
 # ---- receipts ----
@@ -240,7 +296,44 @@ async def test_a_rejected_run_is_offered_to_others_and_not_at_once_to_the_one_th
     assert (record.losses, record.failures) == (0, 0)
 
 
+async def test_an_assignment_that_was_taken_back_before_the_stream_took_it_is_not_sent_any_more(
+    store: Store, open_worker: OpenWorker
+) -> None:
+    engine = Engine(store, BRIEF)
+    run_id = await enqueue_one(store)
+    worker = await open_worker(engine, slot_limit=0)
+    await worker.stop_reading()
+    worker.say(capacity=Capacity(1, is_paused=False))
+    await eventually(lambda: worker.session.slots.held)
+
+    async def is_back() -> bool:
+        await engine.sessions.tick()
+        return (await store.read_run(run_id)).status is RunStatus.QUEUED
+
+    await eventually(is_back)
+    worker.read_on()
+    await worker.beat()
+    await engine.upkeep.look_ahead()
+    again = await worker.assignment()
+    assert (again.run_id, again.deliveries, len(worker.assignments)) == (run_id, 2, 1)
+
+
 # ---- ends of sessions ----
+
+
+async def test_a_session_whose_description_cannot_be_stored_is_open_all_the_same(
+    engine: Engine, store: Store, redis: RedisCommand, keys: Keys, open_worker: OpenWorker
+) -> None:
+    await redis("SET", keys.sessions, "no sorted set")
+    run_id = await enqueue_one(store)
+
+    worker = await open_worker(engine)
+
+    assert (await worker.assignment()).run_id == run_id
+    assert len(engine.sessions) == 1
+    await worker.close()
+    assert len(engine.sessions) == 0
+    await redis("DEL", keys.sessions)
 
 
 async def test_a_session_that_was_not_heard_is_ended_and_its_leases_are_left_to_it_until_they_end(

@@ -10,12 +10,13 @@ import pytest
 
 from redflow_server.domain.leases import Lane
 from redflow_server.domain.states import TERMINAL, RunStatus
+from redflow_server.domain.timing import Timing
 from redflow_server.engine.upkeep import SLICE, SWEEP_SLICE, UpkeepSettings
 from redflow_server.gateway import Gateway
 from redflow_server.store.keys import Keys, lane_name
 from redflow_server.store.replies import Unknown
 from redflow_server.store.store import Store
-from tests.builders import LANE, START_MS, a_workflow, enqueue_one, lane_of, register, request_cancel, start_one
+from tests.builders import LANE, STAMP, START_MS, a_workflow, enqueue_one, lane_of, register, request_cancel, start_one
 from tests.conftest import StartGateway
 from tests.engine.conftest import OpenWorker
 from tests.engine.parts import Engine, Stores
@@ -93,6 +94,34 @@ async def test_runs_whose_time_is_up_are_ended_in_one_pass_as_far_as_it_goes(eng
 
     assert [passed.count for passed in passes] == [SLICE, MORE - SLICE, 0]
     assert engine.telemetry.counters["runs.timed_out"] == MORE
+
+
+# ---- outages ----
+
+
+@pytest.mark.parametrize(("lease_ms", "outage_ms"), [(2000, 4000), (1000, 500), (6000, 3000), (30_000, 60_000)])
+async def test_after_an_outage_a_lease_however_short_is_taken_only_when_it_could_have_been_renewed(
+    store: Store, lease_ms: int, outage_ms: int
+) -> None:
+    engine = Engine(store, Timing(lease_ms))
+    store.now_ms = START_MS
+    await engine.upkeep.reap()
+    leases = [await start_one(store) for _ in range(2)]
+    pairs = [(lease.run_id, lease.lease_token) for lease in leases]
+    await store.renew(STAMP, pairs, lease_ms - outage_ms // 2, 0)  # just not long enough for the outage
+
+    async def statuses_after(pass_ms: int) -> list[str]:
+        for _ in range(0, pass_ms, engine.timing.reap_ms):
+            assert store.now_ms is not None
+            store.now_ms += engine.timing.reap_ms
+            await engine.upkeep.reap()
+        return [(await store.read_run(lease.run_id)).status.value for lease in leases]
+
+    store.now_ms += max(outage_ms, lease_ms - outage_ms // 2 + 1)
+    await engine.upkeep.reap()
+    assert await statuses_after(lease_ms - 2 * engine.timing.reap_ms) == ["running"] * 2
+    await store.renew(STAMP, pairs[:1], lease_ms, 0)
+    assert await statuses_after(4 * engine.timing.reap_ms) == ["running", "queued"]
 
 
 # ---- sweep ----

@@ -14,13 +14,17 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from redflow_sdk.proto.api.v1 import run_service_pb2 as pb
 from redflow_sdk.proto.v1 import payload_pb2, run_pb2
 from redflow_server.gateway import Gateway
+from redflow_server.store.keys import Keys
 from tests.conftest import StartGateway
+from tests.eventually import eventually
+from tests.redis_command import RedisCommand
 from tests.rpc.calls import Calls, refused
 from tests.rpc.conftest import CallsTo, OpenWorker
 from tests.rpc.items import a_payload, a_result
 from tests.rpc.scripted_worker import a_definition
 
 MIB = 1024 * 1024
+WINDOW_MS = 1200
 YEAR_1, YEAR_9999 = -62_135_596_800, 253_402_300_799
 
 
@@ -249,18 +253,34 @@ async def test_keys_belong_to_their_workflow_and_no_text_makes_two_of_them_one(c
     assert all(answer.created for answer in answers)
 
 
-async def test_a_key_is_free_again_when_its_window_is_over_and_every_hit_renews_it(calls: Calls) -> None:
-    window = Duration(nanos=600_000_000)
-    first = await calls.runs.StartRun(a_start(idempotency_key="k", idempotency_ttl=window))
-    await asyncio.sleep(0.4)
-    hit = await calls.runs.StartRun(a_start(idempotency_key="k", idempotency_ttl=window))
-    await asyncio.sleep(0.4)
-    renewed = await calls.runs.StartRun(a_start(idempotency_key="k", idempotency_ttl=window))
+async def test_a_key_is_free_again_when_its_window_is_over_and_every_hit_renews_it(
+    calls: Calls, redis: RedisCommand, keys: Keys
+) -> None:
+    start = a_start(idempotency_key="k", idempotency_ttl=Duration(nanos=WINDOW_MS * 1_000_000))
+
+    async def passes(at_ms: int) -> None:
+        """Returns when the clock of Redis, by which windows are over, has passed this time."""
+
+        async def has_passed() -> bool:
+            seconds, microseconds = await redis("TIME")
+            return int(seconds) * 1000 + int(microseconds) // 1000 > at_ms
+
+        await eventually(has_passed)
+
+    async def end_of_window() -> int:
+        return int(await redis("HGET", keys.run(first.run_id), "keyExpiresAt"))
+
+    first = await calls.runs.StartRun(start)
+    first_end = await end_of_window()
+    await passes(first_end - WINDOW_MS // 2)
+    hit = await calls.runs.StartRun(start)
+    await passes(first_end)
+    renewed = await calls.runs.StartRun(start)
     assert {first.run_id} == {hit.run_id, renewed.run_id}
 
-    await asyncio.sleep(0.65)  # the window is the claim
+    await passes(await end_of_window())
 
-    after = await calls.runs.StartRun(a_start(idempotency_key="k", idempotency_ttl=window))
+    after = await calls.runs.StartRun(start)
     assert after.created
     assert after.run_id != first.run_id
 

@@ -151,6 +151,25 @@ async def test_the_first_value_of_a_step_wins_and_another_one_is_answered_with_i
     assert (step.output.data, step.step_seq) == (b"first", 1)
 
 
+@pytest.mark.parametrize("outcome", ["output", "failure", "canceled"])
+async def test_a_result_whose_steps_are_on_record_with_another_value_counts_and_its_answer_names_them(
+    calls: Calls, open_worker: OpenWorker, outcome: str
+) -> None:
+    worker, assignment = await started(calls, open_worker)
+    await worker.do(a_step(assignment, "a", b"first", step_seq=1))
+    if outcome == "canceled":
+        await calls.cancel(assignment.run_id)
+    steps = [a_step(assignment, "a", b"second", step_seq=1), a_step(assignment, "b", step_seq=2)]
+    outcomes = {"output": a_payload(), "failure": a_failure(), "canceled": pb.RunCanceled()}
+
+    answer = await worker.do(a_result(assignment, final_steps=steps, **{outcome: outcomes[outcome]}))
+
+    assert answer.status == (pb.ITEM_STATUS_CANCELED if outcome == "canceled" else OK)
+    [stored] = answer.conflicting_steps
+    assert (stored.step_name, stored.step_seq, stored.output_ref.size_bytes) == ("a", 1, len(b"first"))
+    assert [step.output.data for step in await calls.steps(assignment.run_id)] == [b"first", b"1"]
+
+
 async def test_a_failed_step_may_fail_again_and_succeed_later(calls: Calls, open_worker: OpenWorker) -> None:
     worker, assignment = await started(calls, open_worker)
 

@@ -10,6 +10,7 @@ from redflow_sdk.proto.api.v1 import system_service_pb2
 from redflow_sdk.proto.worker.v1 import worker_pb2 as pb
 from redflow_server.domain.timing import Timing
 from redflow_server.gateway import Gateway
+from redflow_server.store.keys import Keys
 from tests.conftest import StartGateway
 from tests.redis_command import RedisCommand
 from tests.rpc.calls import Calls
@@ -152,6 +153,37 @@ async def test_what_follows_open_in_the_first_message_is_dealt_with(calls: Calls
     await worker.assignment()
     await worker.quiet()
     assert len(worker.assignments) == 2
+
+
+async def test_a_first_message_that_breaks_the_protocol_behind_its_open_leaves_no_session(
+    gateway: Gateway, calls: Calls, dial: Dial, open_worker: OpenWorker
+) -> None:
+    worker = dial()
+
+    await worker.say(open=an_open("w"), capacity=pb.Capacity(slot_limit=-1))
+
+    error = await worker.end()
+    assert error is not None
+    assert (error.reason, error.permanent) == ("PROTOCOL_VIOLATION", False)
+    assert await calls.worker_list() == []
+    run_id = await calls.start("w")
+    assignment = await (await open_worker("w")).take()
+    assert (assignment.run_id, assignment.delivery_count) == (run_id, 1), "nobody had it before"
+
+
+@pytest.mark.leaves_faults
+async def test_a_fault_while_a_session_is_opened_is_answered_in_band_and_its_worker_may_come_again(
+    gateway: Gateway, dial: Dial, redis: RedisCommand, keys: Keys
+) -> None:
+    await redis("SET", keys.workflows, "no set")
+
+    error = await refusal_of(dial(), an_open("w"))
+
+    assert (error.reason, error.permanent) == ("INTERNAL", False)
+    assert error.retry_delay.ToMilliseconds() > 0
+    assert gateway.telemetry.counters["faults"] == 1
+    await redis("DEL", keys.workflows)
+    await dial().open(an_open("w"))
 
 
 # ---- revisions, and what a later revision may add ----

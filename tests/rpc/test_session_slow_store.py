@@ -16,7 +16,7 @@ from tests.conftest import StartGateway
 from tests.eventually import eventually
 from tests.rpc.calls import Calls
 from tests.rpc.conftest import CallsTo, Dial, OpenWorker
-from tests.rpc.items import a_release, a_result, a_step
+from tests.rpc.items import REQUEST_IDS, a_release, a_result, a_step
 from tests.rpc.scripted_worker import ScriptedWorker, an_open
 from tests.rpc.slow_line import SlowLine
 
@@ -39,6 +39,12 @@ def calls(gateway: Gateway, calls_to: CallsTo) -> Calls:
     return calls_to(gateway)
 
 
+async def has_been_read(worker: ScriptedWorker) -> None:
+    """Returns when the gateway has read what the worker has said. It asks the store nothing for that."""
+    answer = await worker.do(pb.StepCommand(request_id=next(REQUEST_IDS), lease_token="run_of-nobody.x"))
+    assert answer.reason == "UNIMPLEMENTED"
+
+
 def came_after_the_barrier(worker: ScriptedWorker) -> list[str]:
     barrier = worker.order.index("drain_ack")
     return [field for field in worker.order[barrier:] if field == "assignments"]
@@ -56,7 +62,7 @@ async def test_a_worker_that_drains_during_a_claim_gets_its_runs_before_the_ackn
     await line.holds()
 
     await worker.say(drain=pb.DrainRequest())
-    await asyncio.sleep(0.1)  # the drain is read meanwhile
+    await has_been_read(worker)
     line.let_go()
 
     await worker.until(lambda: worker.drain_acks, saying="no acknowledgement")
@@ -84,7 +90,7 @@ async def test_a_run_whose_steps_are_read_while_its_worker_drains_does_not_follo
     await line.holds()
 
     await worker.say(drain=pb.DrainRequest())
-    await asyncio.sleep(0.1)  # the drain is read meanwhile
+    await has_been_read(worker)
     line.let_go()
 
     await worker.until(lambda: worker.drain_acks, saying="no acknowledgement")
@@ -96,14 +102,14 @@ async def test_a_run_whose_steps_are_read_while_its_worker_drains_does_not_follo
 
 
 async def test_a_session_that_opens_while_the_gateway_begins_to_drain_is_refused_or_told(
-    slow: Gateway, line: SlowLine, dial: Dial
+    slow: Gateway, line: SlowLine, dial: Dial, open_worker: OpenWorker
 ) -> None:
-    worker = dial(slow)
+    present, worker = await open_worker("present", at=slow, owner="present"), dial(slow)
     line.hold_call("register")
     await worker.say(open=an_open("w"))
     await line.holds()
     draining = asyncio.create_task(slow.drain())
-    await asyncio.sleep(0.1)  # the drain begins meanwhile
+    await present.until(lambda: present.draining, saying="the drain has not begun")
 
     line.let_go()
 
@@ -113,6 +119,7 @@ async def test_a_session_that_opens_while_the_gateway_begins_to_drain_is_refused
     else:
         assert worker.error is not None
         assert worker.error.reason == "GATEWAY_DRAINING"
+    await present.cut()
     await draining
 
 
@@ -122,13 +129,17 @@ async def test_a_session_that_opens_while_the_gateway_begins_to_drain_is_refused
 async def test_a_cancel_between_a_claim_and_its_answer_comes_with_the_assignment(
     slow: Gateway, line: SlowLine, calls: Calls, open_worker: OpenWorker
 ) -> None:
-    worker = await open_worker("w", at=slow)
+    busy, worker = await open_worker("busy", at=slow, owner="busy"), await open_worker("w", at=slow)
+    busy_id = await calls.start("busy")
+    await busy.take()
     line.hold_answer("claim")
     run_id = await calls.start()
     await line.holds()
 
     await calls.cancel(run_id, "too late")
-    await asyncio.sleep(0.1)  # the order reaches the gateway meanwhile
+    # Orders reach a gateway one after the other: when this one is passed on, the one before it is there.
+    await calls.cancel(busy_id)
+    await busy.until(lambda: busy.cancellations, saying="no order")
     line.let_go()
 
     assignment = await worker.take()
@@ -147,7 +158,7 @@ async def test_runs_that_were_claimed_for_a_session_that_has_gone_meanwhile_go_t
     await line.holds()
 
     await worker.cut()
-    await asyncio.sleep(0.1)  # the gateway notices meanwhile
+    await eventually(lambda: slow.telemetry.counters["sessions.closed"], saying="the gateway has not noticed")
     line.let_go()
     await idle.say(capacity=pb.Capacity(slot_limit=3))
 

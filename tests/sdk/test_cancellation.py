@@ -327,6 +327,32 @@ async def test_a_deaf_handler_is_released_after_the_grace_and_its_slot_is_gone_u
     assert scripted.log.results(token) == [] and len(scripted.log.releases(token)) == 1
 
 
+async def test_a_handler_that_has_lost_its_lease_takes_up_its_slot_until_it_ends(
+    scripted: ScriptedGateway, connect: StartWorker
+) -> None:
+    let_go = asyncio.Event()
+
+    @workflow(name="slow-to-end")
+    async def slow_to_end(ctx: Context) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await let_go.wait()
+
+    await connect(scripted, slow_to_end, quick, concurrency=1)
+    token = scripted.assign("slow-to-end")
+    await scripted.log.ack(token)
+    scripted.send(heartbeat_reply=pb.HeartbeatReply(sequence=0, lost_lease_tokens=[token]))
+    await eventually(lambda: scripted.log.slot_limits() == [0])
+    too_early = scripted.assign("quick")
+    assert (await scripted.log.ack(too_early)).reject_reason == pb.REJECT_REASON_OVERLOADED
+
+    let_go.set()
+    await eventually(lambda: scripted.log.slot_limits() == [0, 1])
+    assert await takes_the_next_run(scripted)
+    assert scripted.log.items(token) == []
+
+
 async def test_a_deaf_thread_is_released_after_the_grace_and_its_slot_is_gone_until_it_ends(
     start_scripted: StartScripted, connect: StartWorker, released: threading.Event
 ) -> None:

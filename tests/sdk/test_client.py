@@ -256,3 +256,26 @@ async def test_a_page_has_the_size_and_offset_that_were_asked_for(runs: Scripted
         await client.list_runs().page(limit=0)
     asked = [(call.request.page_size, call.request.offset) for call in runs.calls]
     assert asked == [(50, 0), (7, 20), (500, 0), (1, 0)]
+
+
+async def test_a_status_that_there_is_not_is_refused_by_name(runs: ScriptedRuns) -> None:
+    async with Client(runs.target) as client:
+        for status in ("done", "unknown", "unspecified"):
+            with pytest.raises(InvalidInputError, match=f"status must be one of .*got '{status}'"):
+                await client.list_runs(status=status).page()  # type: ignore[arg-type]  # that is the case
+    assert runs.calls == []
+
+
+# ---- a newer gateway ----
+
+
+async def test_values_that_a_newer_gateway_has_are_shown_as_unknown(runs: ScriptedRuns) -> None:
+    waiting = run_pb2.WaitingFor(kind=99)  # type: ignore[arg-type]  # that is the case
+    runs.script["GetRun"] = lambda request: pb.GetRunResponse(run=a_run(99, waiting_for=[waiting]))  # type: ignore[arg-type]  # as above
+    step = run_pb2.Step(step_name="s", step_kind=99, status=99)  # type: ignore[arg-type]  # as above
+    runs.script["ListRunSteps"] = lambda request: pb.ListRunStepsResponse(steps=[step, run_pb2.Step(step_name="t")])
+    async with Client(runs.target) as client:
+        run = await client.get_run("run-1")
+        steps = await client.get_run_steps("run-1")
+    assert (run.status, run.waiting_for[0].kind) == ("unknown", "unknown")
+    assert [(it.status, it.kind) for it in steps] == [("unknown", "unknown")] * 2

@@ -96,6 +96,9 @@ async def test_a_failure_has_type_message_kind_and_the_way_to_the_line(
     failure = await failure_of(innermost, scripted, connect)
     assert (failure.type, failure.message, kind_of(failure)) == ("LookupError", "no such order", "error")
     assert "innermost" in failure.traceback and __file__ in failure.traceback
+    first, *_, last = failure.traceback.splitlines()
+    assert (first, last) == ("Traceback (most recent call last):", "LookupError: no such order")
+    assert "redflow_sdk" not in failure.traceback, "frames that are not the user's"
     assert failure.language == "python"
     assert not failure.HasField("cause") and not forbids_retry(failure)
 
@@ -121,6 +124,18 @@ async def test_the_kind_follows_from_the_exception(
     assert forbids_retry(failure) == (kind not in ("error", "timeout"))
     if kind == "validation":
         assert value_of(failure.details) == [{"path": "$.a", "problem": "is missing"}]
+
+
+async def test_the_log_of_the_worker_says_that_a_run_failed_and_where(
+    scripted: ScriptedGateway, connect: StartWorker, caplog: pytest.LogCaptureFixture
+) -> None:
+    def innermost() -> NoReturn:
+        raise LookupError("no such order")
+
+    await failure_of(innermost, scripted, connect)
+    [told] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert told.startswith("raises run-1 failed in attempt 1 of 5\nTraceback")
+    assert "innermost" in told and told.endswith("LookupError: no such order")
 
 
 async def test_traceback_and_message_are_bounded(scripted: ScriptedGateway, connect: StartWorker) -> None:

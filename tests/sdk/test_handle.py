@@ -81,7 +81,7 @@ async def test_a_result_is_waited_for_no_longer_than_asked_when_there_is_no_gate
         handle = await client.start(charge, Order(1))
         runs.stop()
         started_at = time.monotonic()
-        with pytest.raises((TimeoutError, UnavailableError)):
+        with pytest.raises(UnavailableError):
             await asyncio.wait_for(handle.result(timeout=1), 6)
         assert time.monotonic() - started_at < 3
 
@@ -90,7 +90,7 @@ async def test_executing_takes_no_longer_than_asked_when_there_is_no_gateway(run
     runs.stop()
     async with Client(runs.target) as client:
         started_at = time.monotonic()
-        with pytest.raises((TimeoutError, UnavailableError)):
+        with pytest.raises(UnavailableError):
             await asyncio.wait_for(client.execute(charge, Order(1), timeout=1), 6)
         assert time.monotonic() - started_at < 3
 

@@ -195,7 +195,15 @@ async def test_a_run_whose_steps_are_all_on_record_executes_none(
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected"), [("ValueError", ValueError), ("CardDeclined", StepFailedError), ("KeyError", KeyError)]
+    ("kind", "expected"),
+    [
+        ("ValueError", ValueError),
+        ("CardDeclined", StepFailedError),
+        ("KeyError", KeyError),
+        ("UnicodeDecodeError", StepFailedError),
+        ("StopIteration", StepFailedError),
+        ("SystemExit", StepFailedError),
+    ],
 )
 async def test_a_failure_that_the_handler_saw_in_this_attempt_is_raised_again_and_not_executed(
     kind: str, expected: type[Exception], scripted: ScriptedGateway, connect: StartWorker

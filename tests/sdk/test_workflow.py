@@ -233,7 +233,7 @@ def test_a_retry_policy_that_makes_no_sense_is_refused(settings: dict[str, Any])
         RetryPolicy(**settings)
 
 
-def test_a_worker_is_refused_that_has_two_workflows_of_one_name_or_no_slots() -> None:
+def test_a_worker_is_refused_whose_arguments_make_no_sense() -> None:
     @workflow(name="same")
     async def one(ctx: Context) -> None: ...
 
@@ -242,12 +242,47 @@ def test_a_worker_is_refused_that_has_two_workflows_of_one_name_or_no_slots() ->
 
     with pytest.raises(ValueError, match="same"):
         Worker(workflows=[one, other])
-    for concurrency in (0, -1, 10_001):
-        with pytest.raises(ValueError, match="concurrency"):
-            Worker(workflows=[one], concurrency=concurrency)
+    for concurrency in (0, -1, 10_001, 2.5, True):
+        with pytest.raises(InvalidInputError, match="concurrency"):
+            Worker(workflows=[one], concurrency=concurrency)  # type: ignore[arg-type]  # 2.5 is the case
+    for drain_grace in (-1, float("nan"), float("inf")):
+        with pytest.raises(InvalidInputError, match="drain_grace"):
+            Worker(workflows=[one], drain_grace=drain_grace)
+    with pytest.raises(InvalidInputError, match="queues must be a list"):
+        Worker(workflows=[one], queues="shop")
+    with pytest.raises(InvalidInputError, match=r"workflows\[1\] must be a workflow; is a builtin_function"):
+        Worker(workflows=[one, print])  # type: ignore[list-item]  # that is the case
+    with pytest.raises(InvalidInputError, match="workflows must name at least one"):
+        Worker(workflows=[])
+    for target in ("http://localhost:7379", "localhost", "local host:7379", "localhost:port", ":7379"):
+        with pytest.raises(InvalidInputError, match="target must be host:port; got"):
+            Worker(target, workflows=[one])
+    for target in ("localhost:7379", "[::1]:7379", "10.0.0.1:7379", "dns:///gateway:7379", "unix:/tmp/gateway.sock"):
+        Worker(target, workflows=[one])
+
+
+def test_a_context_that_the_handler_will_not_get_is_refused_at_definition() -> None:
+    with pytest.raises(TypeError, match="'waits' is a `async def`: its context is a Context, not a BlockingContext"):
+
+        @workflow(name="waits")
+        async def waits(ctx: BlockingContext) -> None: ...
+
+    with pytest.raises(TypeError, match="'blocks' is a `def`: its context is a BlockingContext, not a Context"):
+
+        @workflow(name="blocks")
+        def blocks(ctx: Context) -> None: ...
 
 
 # ---- inputs ----
+
+
+def test_an_input_for_a_workflow_that_takes_none_is_refused() -> None:
+    @workflow
+    async def takes_nothing(ctx: Context) -> None: ...
+
+    assert takes_nothing.validate(None) == b"null"
+    with pytest.raises(InputValidationError, match="workflow 'takes_nothing' takes no input; got int"):
+        takes_nothing.validate(3)  # type: ignore[arg-type]  # that is the case
 
 
 def test_an_input_is_checked_against_the_annotation_before_it_is_sent() -> None:
@@ -258,6 +293,7 @@ def test_an_input_is_checked_against_the_annotation_before_it_is_sent() -> None:
     with pytest.raises(InputValidationError) as refused:
         takes_order.validate(Order("seven"))  # type: ignore[arg-type]  # that is the case
     assert [fault["path"] for fault in refused.value.details] == ["$.id"]
+    assert str(refused.value).startswith("the input of workflow 'takes_order': $.id must be")
     with pytest.raises(SerializationError):
         takes_order.validate(Order(float("nan")))  # type: ignore[arg-type]  # as above
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 
 import pytest
@@ -174,3 +175,16 @@ def test_all_scripts_of_a_folder_are_found_by_name(folder: Path) -> None:
     write(folder / "lib", "local first = 1\n", "first")
 
     assert set(load_scripts(folder)) == {"move", "stop"}
+
+
+TAKES_MEMORY = re.compile(r"redis\.call\('(?:SET|HSET|HSETNX|SADD|ZADD|INCR)'")
+TAKE_IN = {"enqueue", "claim_prefix"}
+"""Scripts that only take new things in, and so are refused when memory is full."""
+
+
+def test_every_script_that_writes_begins_so_that_it_goes_on_when_memory_is_full_unless_it_takes_new_things_in() -> None:
+    sources = {name: script.source.decode() for name, script in load_scripts().items()}
+    writing = {name for name, source in sources.items() if TAKES_MEMORY.search(source)}
+    relieved = {name for name, source in sources.items() if source.count("begin_writes()") > 1}
+    assert {"claim", "complete", "register", "watch_run"} <= writing
+    assert writing - relieved == TAKE_IN | {"due"}, "`due` only reads; what it includes could write"

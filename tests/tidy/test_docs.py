@@ -8,6 +8,7 @@ import asyncio
 import inspect
 import os
 import re
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import redflow_sdk
-from redflow_sdk._transport.channel import ERRORS
+from redflow_sdk._transport.channel import DEFAULT_TARGET, ERRORS
 from redflow_sdk.errors import RefusedError
 from redflow_sdk.proto.api.v1 import event_service_pb2, run_service_pb2, system_service_pb2, workflow_service_pb2
 from redflow_sdk.proto.worker.v1 import worker_pb2
@@ -32,6 +33,8 @@ from redflow_server.rpc.workflow_service import WorkflowService
 from redflow_server.store.invariants import RULES
 from redflow_server.store.keys import Keys
 from redflow_server.store.scripts import FOLDER, load_scripts
+from tests.cli.command import environment
+from tests.conftest import StartWorker
 from tests.tidy.source_files import ROOT, shown, syntax, tracked_files
 
 DOCS = ROOT / "docs"
@@ -163,11 +166,25 @@ def test_python_in_documents_is_python_and_imports_what_there_is(document: Path)
                 assert {name.name for name in node.names} <= set(redflow_sdk.__all__)
 
 
+def test_every_exception_is_described() -> None:
+    exceptions = {
+        name
+        for name, value in vars(redflow_sdk).items()
+        if isinstance(value, type) and issubclass(value, redflow_sdk.RedflowError)
+    }
+    described = {
+        name
+        for page in ("workers.md", "clients.md")
+        for name in re.findall(r"`(?:raise )?(\w+)[`(]", (DOCS / page).read_text())
+    }
+    assert exceptions - described == {"RedflowError"}
+
+
 async def _run(folder: Path, target: str, *command: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         *(sys.executable, *command),
         cwd=folder,
-        env={**os.environ, "REDFLOW_TARGET": target, "PYTHONPATH": str(folder), "PYTHONUNBUFFERED": "1"},
+        env={**environment(), "REDFLOW_TARGET": target, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
@@ -190,9 +207,43 @@ async def test_the_quickstart_does_what_it_says(gateway: Gateway, target: str, t
     assert buy.returncode == 0, printed.decode()
     readme = (ROOT / "README.md").read_text()
     assert f"$ python buy.py\n{printed.decode()}" in readme
-    connected = connected.replace(target.encode(), b"127.0.0.1:7379")
+    connected = connected.replace(target.encode(), DEFAULT_TARGET.encode())
     said = re.escape(connected.partition(b"INFO")[2].decode() + mailed.decode())
     assert re.search(rf"\$ redflow worker run shop\n.*INFO{said}", readme)
+
+
+STUBS_PYTHON = ROOT / ".venv-stubs" / "bin" / "python"
+
+
+@pytest.mark.skipif(not STUBS_PYTHON.exists(), reason="needs grpc_tools: make .venv-stubs/ready")
+async def test_the_client_with_plain_stubs_does_what_it_says(
+    target: str, start_worker: StartWorker, tmp_path: Path
+) -> None:
+    @redflow_sdk.workflow(name="order", queue="shop")
+    async def order(ctx: redflow_sdk.Context, order: dict[str, str]) -> str:
+        return f"receipt-{order['id']}-12900"
+
+    await start_worker(order)
+    about = section(DOCS / "clients.md", "### Python")
+    (commands,) = re.findall(r"^```\n(.*?)^```", about, re.M | re.S)
+    [make_folder, protoc] = re.findall(r"^\$ ((?:mkdir|python -m grpc_tools).*?[^\\])\n", commands, re.M | re.S)
+    (tmp_path / "checkout").mkdir()
+    shutil.copytree(ROOT / "proto", tmp_path / "checkout" / "proto")
+    shell = f"cd {tmp_path}/checkout && {make_folder} && {protoc.replace('python', str(STUBS_PYTHON), 1)}"
+    making = await asyncio.create_subprocess_shell(shell)
+    assert await asyncio.wait_for(making.wait(), 30) == 0
+    assert [path.name for path in (tmp_path / "checkout").iterdir()] == ["proto"], "the checkout stays as it was"
+
+    (snippet,) = re.findall(r"^```python\n(.*?)^```", about, re.M | re.S)
+    (tmp_path / "shop" / "start.py").write_text(snippet.replace(DEFAULT_TARGET, target))
+    started = await asyncio.create_subprocess_exec(
+        *(sys.executable, "start.py"),
+        cwd=tmp_path / "shop",
+        env={**environment(), "PYTHONPATH": "stubs"},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    printed, _ = await asyncio.wait_for(started.communicate(), 30)
+    assert f"# {printed.decode()}" in snippet
 
 
 # ---- for operators ----

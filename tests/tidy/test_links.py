@@ -33,6 +33,11 @@ def test_links_lead_somewhere(document: Path) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=shown)
+def test_a_document_has_no_place_that_is_still_to_be_filled(document: Path) -> None:
+    assert [line for line in document.read_text().splitlines() if "<!--" in line] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=shown)
 def test_a_link_to_a_line_shows_what_it_names(document: Path) -> None:
     """`[name](path#L12)` stands on a line that has the name."""
     wrong = []

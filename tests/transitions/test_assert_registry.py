@@ -11,7 +11,7 @@ from redflow_server.store.admin import Admin
 from redflow_server.store.keys import Keys
 from redflow_server.store.store import Store
 from redflow_server.store.wire import Dial
-from tests.builders import START_MS, a_workflow, everything
+from tests.builders import START_MS, a_workflow, everything, memory_is_full
 from tests.redis_command import RedisCommand
 
 STALE_MS: Final = 30_000
@@ -161,3 +161,11 @@ async def test_any_name_can_be_asserted(store: Store, name: str) -> None:
     asserted = an_assertion(name, owner=name, build=name)
     assert await store.assert_registry([asserted]) == (False,)
     assert await updated_at_ms(store, name) == START_MS + 1000
+
+
+async def test_what_is_in_force_is_kept_fresh_while_memory_is_full(store: Store, redis: RedisCommand) -> None:
+    await register(store, a_workflow())
+    store.now_ms = START_MS + 10_000
+    async with memory_is_full(redis):
+        assert await store.assert_registry([an_assertion()]) == (False,)
+    assert await updated_at_ms(store) == START_MS + 10_000

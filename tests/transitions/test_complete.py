@@ -10,7 +10,7 @@ import pytest
 from redflow_server.domain.failures import FailureKind
 from redflow_server.domain.leases import AbortRun, ClaimedRun, CompleteRun, FailAttempt, LeaseEnded, Outcome, Release
 from redflow_server.domain.payloads import Payload
-from redflow_server.domain.states import RunStatus, StepKind
+from redflow_server.domain.states import RunStatus, StepKind, StepStatus
 from redflow_server.store.keys import Keys
 from redflow_server.store.store import Store
 from tests.builders import (
@@ -322,7 +322,9 @@ async def test_a_final_step_with_another_value_keeps_the_first_and_is_named(stor
 
     answer = await store.complete(replace(a_completion(lease), final_steps=steps))
 
-    assert answer == LeaseEnded(Outcome.OK, RunStatus.SUCCEEDED, conflicts=("a",))
+    assert (answer.outcome, answer.status) == (Outcome.OK, RunStatus.SUCCEEDED)
+    [stored] = answer.conflicts
+    assert (stored.name, stored.seq, stored.status, stored.is_left_out) == ("a", 1, StepStatus.SUCCEEDED, True)
     recorded = await store.read_steps(lease.run_id, 1000)
     assert [step.output for step in recorded] == [Payload(b"1"), Payload(b"2"), Payload(b"3")]
 
@@ -349,7 +351,7 @@ async def test_two_final_steps_of_one_name_are_one_step(store: Store, redis: Red
     assert answer.status is RunStatus.SUCCEEDED
     assert [step.output for step in await store.read_steps(lease.run_id, 100)] == [Payload(b"1")]
     assert (await record_of(redis, keys, lease.run_id))["stepsDone"] == "1"
-    assert answer.conflicts == ("a",)
+    assert [step.name for step in answer.conflicts] == ["a"]
 
 
 # ---- nothing leaves a terminal state ----

@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 
+from redflow_server.domain.errors import StoreFull
 from redflow_server.domain.payloads import Payload
 from redflow_server.domain.registry import (
     CronSchedule,
@@ -19,7 +20,7 @@ from redflow_server.domain.registry import (
 )
 from redflow_server.store.keys import Keys
 from redflow_server.store.store import Store
-from tests.builders import LANE, START_MS, a_workflow, claim_one, enqueue_one, everything
+from tests.builders import LANE, START_MS, a_workflow, claim_one, enqueue_one, everything, memory_is_full
 from tests.redis_command import RedisCommand
 
 STALE_MS: Final = 30_000
@@ -35,7 +36,7 @@ def _stand_still(store: Store) -> None:
 async def register(
     store: Store, *definitions: WorkflowDefinition, owner: str = "owner-1", build: str = "build-1"
 ) -> tuple[RegistrationResult, ...]:
-    return await store.register(Registration(owner, build, definitions))
+    return (await store.register(Registration(owner, build, definitions))).results
 
 
 async def register_at(store: Store, at_ms: int, *definitions: WorkflowDefinition, build: str = "build-1") -> None:
@@ -152,7 +153,8 @@ async def test_a_workflow_that_is_left_out_goes_when_it_is_stale_with_every_trac
 async def test_an_empty_set_retires_all_that_is_stale(store: Store) -> None:
     await register(store, a_workflow(name="a"), a_workflow(name="b"))
     store.now_ms = START_MS + STALE_MS + 1
-    assert await register(store) == ()
+    registered = await store.register(Registration("owner-1", "build-1", ()))
+    assert registered.results == () and set(registered.retired) == {"a", "b"}
     assert await store.list_workflows() == ()
 
 
@@ -286,3 +288,39 @@ async def test_a_workflow_named_like_an_index_of_another_does_not_meet_it(store:
     assert found is not None
     assert found.definition.max_attempts == 3
     assert (await store.read_run(run_id)).workflow == "x"
+
+
+# ---- when memory is full ----
+
+
+async def test_what_is_in_force_already_is_registered_while_memory_is_full_by_any_build_and_what_is_new_is_not(
+    store: Store, redis: RedisCommand, keys: Keys
+) -> None:
+    same, foreign = a_workflow(), a_workflow(name="theirs")
+    await register_at(store, START_MS, same)
+    await register(store, foreign, owner="owner-2")
+    store.now_ms = START_MS + 10_000
+    async with memory_is_full(redis):
+        for build in ("build-1", "build-2"):
+            results = await register(store, same, foreign, build=build)
+            statuses = [result.status for result in results]
+            assert statuses == [RegistrationStatus.REGISTERED, RegistrationStatus.FOREIGN_OWNER]
+        before = await everything(redis, keys)
+        for new in (a_workflow(digest="digest-2"), a_workflow(name="new")):
+            with pytest.raises(StoreFull):
+                await register(store, same, new, build="build-2")
+        assert await everything(redis, keys) == before
+    found = await entry(store)
+    assert found is not None
+    assert (found.build_id, found.updated_at_ms) == ("build-2", START_MS + 10_000)
+    await register_at(store, START_MS + 20_000, same, a_workflow(name="new"))
+
+
+async def test_an_earlier_build_is_let_in_beside_the_later_one_while_memory_is_full(
+    store: Store, redis: RedisCommand
+) -> None:
+    await register_at(store, START_MS, a_workflow(), build="build-1")
+    await register_at(store, START_MS + 1000, a_workflow(digest="digest-2"), build="build-2")
+    async with memory_is_full(redis):
+        [result] = await register(store, a_workflow(), build="build-1")
+    assert result.status is RegistrationStatus.SUPERSEDED

@@ -30,7 +30,7 @@ def _stand_still(store: Store) -> None:
 async def register(
     store: Store, *definitions: WorkflowDefinition, owner: str = "owner-1", build: str = "build-1"
 ) -> tuple[RegistrationResult, ...]:
-    return await store.register(Registration(owner, build, definitions))
+    return (await store.register(Registration(owner, build, definitions))).results
 
 
 async def register_at(store: Store, at_ms: int, *definitions: WorkflowDefinition, build: str = "build-1") -> None:

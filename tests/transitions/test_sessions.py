@@ -11,7 +11,7 @@ from redflow_server.domain.session import SdkInfo
 from redflow_server.domain.workers import Worker
 from redflow_server.store.keys import Keys
 from redflow_server.store.store import Store
-from tests.builders import START_MS, everything
+from tests.builders import START_MS, everything, memory_is_full
 from tests.redis_command import RedisCommand
 
 KEEP_MS: Final = 30_000
@@ -136,3 +136,10 @@ async def test_hundreds_of_sessions_are_listed(store: Store) -> None:
     workers = [a_worker(f"s{number}") for number in range(300)]
     assert await store.announce_sessions(workers, KEEP_MS) == 300
     assert set(await listed(store)) == {worker.session_id for worker in workers}
+
+
+async def test_sessions_are_announced_and_forgotten_while_memory_is_full(store: Store, redis: RedisCommand) -> None:
+    async with memory_is_full(redis):
+        assert await store.announce_sessions([a_worker("s1"), a_worker("s2")], KEEP_MS) == 2
+        await store.forget_session("s1")
+    assert set(await listed(store)) == {"s2"}

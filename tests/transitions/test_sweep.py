@@ -21,6 +21,7 @@ from tests.builders import (
     enqueue_one,
     everything,
     lane_of,
+    memory_is_full,
     places,
     put_in_state,
     register,
@@ -310,3 +311,14 @@ async def test_ghosts_do_not_stop_the_slices(store: Store, redis: RedisCommand, 
 @pytest.mark.parametrize("status", RunStatus)
 async def test_nothing_of_a_status_is_nothing_to_sweep(store: Store, status: RunStatus) -> None:
     assert await store.sweep(status, None, LIMIT) == Swept(None, ())
+
+
+async def test_runs_are_put_back_while_memory_is_full(store: Store, redis: RedisCommand, keys: Keys) -> None:
+    queued = await enqueue_one(store)
+    leased = await start_one(store, queue="q2")
+    await redis("DEL", keys.lane(NAME), keys.lanes, keys.leases)
+    async with memory_is_full(redis):
+        assert await sweep(store, RunStatus.QUEUED) == [queued]
+        assert await sweep(store, RunStatus.RUNNING) == [leased.run_id]
+    assert (await places(redis, keys, queued)).lanes == (NAME,)
+    assert (await places(redis, keys, leased.run_id)).lease_until_ms == START_MS

@@ -28,6 +28,7 @@ from tests.builders import (
     every_state_but,
     everything,
     let_leases_expire,
+    memory_is_full,
     put_in_state,
     register,
     request_cancel,
@@ -250,3 +251,13 @@ async def test_the_end_of_a_run_leaves_no_watchers_behind(store: Store, redis: R
     found = await everything(redis, keys)
     assert found[keys.run(watched)].keys() == found[keys.run(unwatched)].keys()
     assert {name for name in found if watched in name} == {keys.run(watched), keys.data(watched)}
+
+
+async def test_runs_are_watched_and_their_ends_told_while_memory_is_full(
+    store: Store, redis: RedisCommand, keys: Keys, redis_url: str
+) -> None:
+    run_id = await enqueue_one(store)
+    async with memory_is_full(redis), Messages.on(redis_url, keys.gateway("g1")) as messages:
+        assert await store.watch_run(run_id, "g1") is RunStatus.QUEUED
+        await request_cancel(store, run_id)
+        assert await messages.so_far() == [f"finished {run_id}"]

@@ -7,7 +7,16 @@ import pytest
 from redflow_server.domain.timing import Timing
 
 TABLE = {
-    200: {"heartbeat": 66, "delivery": 100, "ack": 100, "fence_margin": 40, "silence": 1000, "flush": 25, "reap": 20},
+    200: {
+        "heartbeat": 66,
+        "delivery": 100,
+        "ack": 100,
+        "fence_margin": 40,
+        "silence": 1000,
+        "flush": 25,
+        "reap": 20,
+        "quiet": 66,
+    },
     1000: {
         "heartbeat": 333,
         "delivery": 500,
@@ -16,6 +25,7 @@ TABLE = {
         "silence": 1000,
         "flush": 125,
         "reap": 100,
+        "quiet": 333,
     },
     30_000: {
         "heartbeat": 10_000,
@@ -25,6 +35,7 @@ TABLE = {
         "silence": 25_000,
         "flush": 1000,
         "reap": 1000,
+        "quiet": 5000,
     },
 }
 
@@ -40,6 +51,7 @@ def test_all_times_follow_from_the_lease(lease_ms: int) -> None:
         "silence": timing.silence_ms,
         "flush": timing.receipt_flush_ms,
         "reap": timing.reap_ms,
+        "quiet": timing.quiet_ms,
     }
 
 
@@ -71,3 +83,13 @@ def test_expired_leases_are_looked_for_at_least_ten_times_a_lease_and_at_most_fi
     lease_ms: int,
 ) -> None:
     assert 20 <= Timing(lease_ms).reap_ms <= lease_ms / 10
+
+
+@pytest.mark.parametrize("lease_ms", LEASES_MS)
+def test_what_counts_as_an_outage_is_longer_than_pauses_between_looks_and_short_enough_to_renew_after_any_other(
+    lease_ms: int,
+) -> None:
+    timing = Timing(lease_ms)
+    # A worker that missed a heartbeat by a shorter one has sent the next before its lease ends.
+    assert timing.quiet_ms <= max(timing.heartbeat_ms, lease_ms * 3 // 10)
+    assert timing.quiet_ms >= 3 * timing.reap_ms

@@ -3,8 +3,9 @@
 -- ARGS    now keep_ms ...sessions(session_id description)
 -- RETURNS number of live sessions of all gateways
 -- REPEAT  yes
---@include keys now
+--@include keys now relief
 local keep_ms = tonumber(ARGV[2])
+begin_writes()
 redis.call('ZREMRANGEBYSCORE', SESSIONS, '-inf', now)
 for i = 3, #ARGV, 2 do
   redis.call('SET', session_key(ARGV[i]), ARGV[i + 1], 'PX', keep_ms)

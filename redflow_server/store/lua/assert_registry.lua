@@ -3,9 +3,10 @@
 -- ARGS    now stale_ms ...assertions(owner build name digest)
 -- RETURNS one for each: kept | needed, when it has to be registered again
 -- REPEAT  yes
---@include keys now workflow builds
+--@include keys now relief workflow builds
 local stale_ms = tonumber(ARGV[2])
 local answers = {}
+begin_writes()
 for i = 3, #ARGV, 4 do
   local owner, build, name, digest = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local workflow = read_workflow(name)

@@ -5,7 +5,7 @@
 -- EMITS   stop, finished
 -- REPEAT  yes
 -- BATCH   yes
---@include keys now run save index lane due failures lease finish relief leave
+--@include keys now run save index lane lease finish relief leave
 local run = read_run(ARGV[2])
 
 -- The requests that were accepted, each between line ends, which no id has, so that a repeat of one is accepted too.

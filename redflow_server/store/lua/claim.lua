@@ -4,7 +4,7 @@
 -- RETURNS emptied-flags runs(id lane attempt max_attempts deliveries time_left parent input input_meta steps)
 -- EMITS   due, finished
 -- REPEAT  no
---@include keys now run save index index_all lane due schedule deadline failures lease finish settle grant claimable
+--@include keys now run save index index_all lane due schedule deadline failures lease finish settle relief grant claimable
 local stamp = ARGV[2] .. ' ' .. ARGV[3] .. ' ' .. ARGV[4]
 local count, delivery_ms, secret = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
 local max_bytes, limits = tonumber(ARGV[8]), {steps = tonumber(ARGV[9]), bytes = tonumber(ARGV[10])}
@@ -42,6 +42,7 @@ for i = 11, #ARGV, 2 do
     retry = policy[1], run_timeout = policy[2]}
 end
 
+begin_writes()
 local share = math.ceil(count / #lanes)
 repeat
   local before = seen

@@ -1,7 +1,7 @@
 -- Ends a run that returned, with the steps that came along.
 -- KEYS    prefix
 -- ARGS    now run_id token steps_recorded max_steps output output_meta has_output ...final_steps(name seq kind status final elapsed_ms meta value)
--- RETURNS ok status conflicts | duplicate status | steps_missing | non_deterministic name | too_many_steps name | lost
+-- RETURNS ok status conflicts(name header) | duplicate status | steps_missing | non_deterministic name | too_many_steps name | lost
 -- EMITS   finished
 -- REPEAT  yes
 -- BATCH   yes

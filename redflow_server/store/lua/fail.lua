@@ -1,7 +1,7 @@
 -- Ends an attempt that raised: another one follows after a delay, or the run has failed.
 -- KEYS    prefix
 -- ARGS    now run_id token steps_recorded max_steps failure retryable delay_ms jitter ...final_steps(name seq kind status final elapsed_ms meta value)
--- RETURNS ok status conflicts | duplicate status | steps_missing | non_deterministic name | too_many_steps name | lost
+-- RETURNS ok status conflicts(name header) | duplicate status | steps_missing | non_deterministic name | too_many_steps name | lost
 -- EMITS   due, lane, finished
 -- REPEAT  yes
 -- BATCH   yes

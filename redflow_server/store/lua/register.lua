@@ -1,20 +1,20 @@
 -- Registers the whole set of an owner's workflows, as one build of it defines them, and retires those that it leaves
--- out and nobody has asserted lately.
+-- out and nobody has asserted lately. Only what is new is refused when memory is full: the workers that drain it have to
+-- be let in.
 -- KEYS    prefix
 -- ARGS    now owner build stale_ms ...workflows(name digest queue max_attempts retry run_timeout start_timeout events definition)
--- RETURNS one for each workflow: registered former-queues | superseded former-queues | foreign_owner former-queues
+-- RETURNS answers retired-names; an answer for each workflow: registered | superseded | foreign_owner, former-queues
 -- REPEAT  yes
---@include keys now workflow former_queues builds
+--@include keys now relief workflow former_queues builds
 local owner, build, stale_ms = ARGV[2], ARGV[3], tonumber(ARGV[4])
-redis.call('HSETNX', owner_builds_key(owner), build, now)
-drop_oldest_build(owner)
+local seen_at = redis.call('HGET', owner_builds_key(owner), build) or now
 local function is_fresh(workflow) return now - (tonumber(workflow.updatedAt) or 0) < stale_ms end
 
 -- Why a definition stays as it is: it is another owner's, or a later build's, and in use.
 local function kept_by(workflow, digest)
   if not workflow or not is_fresh(workflow) then return nil end
   if workflow.owner ~= owner then return 'foreign_owner' end
-  local later = workflow.digest ~= digest and first_seen(owner, workflow.buildId) > first_seen(owner, build)
+  local later = workflow.digest ~= digest and first_seen(owner, workflow.buildId) > tonumber(seen_at)
   return later and 'superseded' or nil
 end
 
@@ -33,7 +33,17 @@ local function write(before, i, queue, former)
   for _, event in ipairs(cjson.decode(ARGV[i + 7])) do redis.call('SADD', event_workflows_key(event), name) end
 end
 
-local answers, named = {}, {}
+local has_new = false
+for i = 5, #ARGV, 9 do
+  local before = read_workflow(ARGV[i])
+  local same = before and before.owner == owner and before.digest == ARGV[i + 1]
+  if not same and not kept_by(before, ARGV[i + 1]) then has_new = true end
+end
+if not has_new then begin_writes() end
+redis.call('HSETNX', owner_builds_key(owner), build, now)
+drop_oldest_build(owner)
+
+local answers, named, retired = {}, {}, {}
 for i = 5, #ARGV, 9 do
   local before = read_workflow(ARGV[i])
   local kept = kept_by(before, ARGV[i + 1])
@@ -45,7 +55,10 @@ for i = 5, #ARGV, 9 do
 end
 for _, name in ipairs(redis.call('SMEMBERS', owner_workflows_key(owner))) do
   local workflow = not named[name] and (read_workflow(name) or {name = name, owner = owner})
-  if workflow and not is_fresh(workflow) then forget_workflow(workflow) end
+  if workflow and not is_fresh(workflow) then
+    forget_workflow(workflow)
+    retired[#retired + 1] = name
+  end
 end
 forget_owner_without_workflows(owner)
-return answers
+return {answers, retired}

@@ -4,7 +4,7 @@
 -- RETURNS next_seq repairs(run_id what); next_seq 0 at the end of the index
 -- EMITS   lane, due
 -- REPEAT  yes
---@include keys now run save index lane due deadline schedule place
+--@include keys now run save index lane due deadline schedule relief place
 local status, before, limit = ARGV[2], ARGV[3], tonumber(ARGV[4])
 
 local function mend(run)
@@ -26,6 +26,7 @@ end
 local max = before ~= '' and '(' .. before or '+inf'
 local page = redis.call('ZREVRANGEBYSCORE', status_key(status), max, '-inf', 'WITHSCORES', 'LIMIT', 0, limit)
 local repairs = {}
+begin_writes()
 for i = 1, #page, 2 do
   local run, repaired = read_run(page[i]), nil
   if not run or run.status ~= status then

@@ -4,7 +4,7 @@
 -- RETURNS status | missing
 -- REPEAT  yes
 -- BATCH   yes
---@include keys run save
+--@include keys run save relief
 local run = read_run(ARGV[2])
 if not run then return 'missing' end
 if ended(run) then return run.status end
@@ -14,6 +14,7 @@ for gateway in string.gmatch(run.waiters or '', '%S+') do
 end
 if #gateways >= 32 then table.remove(gateways, 1) end
 gateways[#gateways + 1] = ARGV[3]
+begin_writes()
 put(run, 'waiters', table.concat(gateways, ' '))
 save(run)
 return run.status

@@ -11,13 +11,13 @@ local function judge_final_steps(run, arguments, first, max_steps)
   return steps
 end
 
--- Writes them in order, as if each had been reported by itself. Returns the names of those that had another value.
+-- Writes them in order, as if each had been reported by itself. Returns name and header of those that have another value.
 local function write_final_steps(run, steps)
   local conflicts = {}
   for _, step in ipairs(steps) do
     local verdict, there = judge_step(run, step, math.huge)
     if verdict == 'ok' then write_step(run, step, there) end
-    if verdict == 'conflict' then conflicts[#conflicts + 1] = step.name end
+    if verdict == 'conflict' then conflicts[#conflicts + 1] = {step.name, write_header(there)} end
   end
   return conflicts
 end
