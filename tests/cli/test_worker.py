@@ -120,7 +120,10 @@ async def test_it_tells_the_gateway_what_it_was_told(shop: Path, target: str, cl
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("stuck", "leaving 1 handlers that have not ended"), ("stuck_elsewhere", "leaving 1 thread that has not ended")],
+    [
+        ("stuck", "left behind, because they have not ended: handlers of 1 run"),
+        ("stuck_elsewhere", "leaving 1 thread that has not ended"),
+    ],
 )
 async def test_a_handler_that_does_not_end_keeps_neither_the_worker_nor_its_run(
     name: str, says: str, shop: Path, target: str, client: Client, start: Start

