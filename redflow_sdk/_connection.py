@@ -15,6 +15,7 @@ from typing import Final
 from redflow_sdk._protocol import WorkerProtocol
 from redflow_sdk._session import Session
 from redflow_sdk._transport.stream import BrokenStream
+from redflow_sdk.errors import SessionRefusedError
 
 log = logging.getLogger("redflow.worker")
 
@@ -74,6 +75,7 @@ class Connection:
         if life.done():
             return self._delay_after(session, life)
         # The gateway is going away: its session carries everything until a newer one has taken over.
+        self._backoff_s = 0.0
         self._retiring[session] = life
         life.add_done_callback(partial(self._retired, session))
         return session.reconnect_delay_s
@@ -106,6 +108,10 @@ class Connection:
             elif not self._is_away:
                 log.warning("no session with %s: %s", self._target, broken)
             self._is_away = not session.is_open
+        except SessionRefusedError:
+            raise
+        except Exception:  # a fault of ours in one session must not end the worker
+            log.exception("the session ended by a fault")
         # A gateway that opens sessions only to end them is no better than one that opens none.
         fruitless = 0.0 if session.was_served else self._backoff_s
         self._backoff_s = min(REDIAL_MAX_S, max(REDIAL_MIN_S, fruitless * 2))

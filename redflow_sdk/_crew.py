@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Final, TypeVar
 
@@ -40,9 +40,10 @@ class Crew:
         self._threads = Threads(concurrency, self._loop, self._tell_capacity)
         self._link = Link(io_loop, self._loop)
         self._executions: dict[str, Execution] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], Execution] = {}
         self._deaf: set[Execution] = set()
         self._hurry = asyncio.Event()
+        self._keeper = asyncio.create_task(_for_ever(), name="redflow keeper")
 
     def connect(self, protocol: WorkerProtocol) -> None:
         """Where reports go."""
@@ -75,14 +76,14 @@ class Crew:
         self._link.tell(lambda protocol: protocol.started(tokens))
         for assignment in assignments:
             workflow = self._workflows[assignment.workflow]
-            execution = Execution(assignment, workflow, self._link, self._threads, max_payload_bytes)
+            execution = Execution(assignment, workflow, self._link, self._threads, max_payload_bytes, self._keeper)
             self._executions[assignment.lease_token] = execution
             task = asyncio.create_task(execution.run(), name=f"redflow {assignment.workflow} {assignment.run_id}")
-            self._tasks.add(task)
+            self._tasks[task] = execution
             task.add_done_callback(partial(self._ended, execution))
 
     def _ended(self, execution: Execution, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         self._executions.pop(execution.token, None)
         if execution in self._deaf:
             self._deaf.discard(execution)
@@ -121,7 +122,7 @@ class Crew:
 
     async def settle(self) -> None:
         """Waits for handlers that were told to end, not for long."""
-        await self._wait(STOP_GRACE_S)
+        await self._wait([*self._tasks], STOP_GRACE_S)
 
     def hurry(self) -> None:
         """Whoever waits for handlers to finish waits no longer."""
@@ -131,18 +132,19 @@ class Crew:
         """Lets handlers finish for `grace` seconds, and hands the runs of the others back."""
         if self._executions:
             log.info("draining: %d runs at work have %g s to finish", len(self._executions), grace)
-        await self._wait(grace)
+        with_run = [task for task, execution in self._tasks.items() if not execution.is_abandoned]
+        await self._wait(with_run, grace)
         handed_back = [execution.hand_back() for execution in list(self._executions.values())]
         if handed_back:
             log.info("handing back %d runs; they go on elsewhere from their recorded steps", len(handed_back))
         await self._answers(handed_back)
-        await self._wait(STOP_GRACE_S)
+        await self._wait([*self._tasks], STOP_GRACE_S)
 
     async def abort(self) -> None:
         """Cancels every handler; all runs end as canceled."""
         for execution in list(self._executions.values()):
             execution.stop(Stop(execution.token, StopReason.WORKER_STOPPED, "the worker was stopped"))
-        await self._wait(STOP_GRACE_S)
+        await self._wait([*self._tasks], STOP_GRACE_S)
         await self._answers([execution.abandon() for execution in list(self._executions.values())])
 
     async def _answers(self, reported: list[asyncio.Future[Answer] | None]) -> None:
@@ -151,11 +153,11 @@ class Crew:
         if awaited:
             await asyncio.wait(awaited, timeout=STOP_GRACE_S)
 
-    async def _wait(self, seconds: float) -> None:
-        if not self._tasks:
+    async def _wait(self, tasks: Collection[asyncio.Task[None]], seconds: float) -> None:
+        if not tasks:
             return
         hurry = asyncio.ensure_future(self._hurry.wait())
-        ended = asyncio.ensure_future(asyncio.wait(set(self._tasks)))
+        ended = asyncio.ensure_future(asyncio.wait(tasks))
         awaited: list[asyncio.Future[Value]] = [ended, hurry]
         await asyncio.wait(awaited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         hurry.cancel()
@@ -166,3 +168,8 @@ class Crew:
         if self._executions:
             log.warning("left behind, because they have not ended: handlers of %d runs", len(self._executions))
         self._threads.close()
+        self._keeper.cancel()
+
+
+async def _for_ever() -> None:
+    await asyncio.Event().wait()

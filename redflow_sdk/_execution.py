@@ -55,12 +55,15 @@ class Execution:
         link: Link,
         threads: Threads,
         max_payload_bytes: int,
+        keeper: asyncio.Task[None],
     ) -> None:
+        """`keeper` is a task that only the end of the program cancels."""
         self.token = assignment.lease_token
         self._assignment = assignment
         self._workflow = workflow
         self._link = link
         self._threads = threads
+        self._keeper = keeper
         self._steps = StepLog(assignment, link, threads, max_payload_bytes, self._lost)
         self._steps.stop_order = assignment.stop
         self._phase = Phase.HANDLING
@@ -178,7 +181,7 @@ class Execution:
             return self._failed(self._steps.failure(error))
         if stop is not None:
             return Canceled(self.token, recorded, stop.reason is StopReason.WORKER_STOPPED)
-        if self._task is not None and self._task.cancelling():
+        if self._keeper.cancelling() or self._keeper.cancelled():
             # Neither the gateway nor the handler: the program ends its loop, which is no wish to end the run.
             self._steps.stop_order = Stop(self.token, StopReason.MOVED, "the program ends")
             return Release(self.token, recorded, ReleaseReason.SHUTDOWN)

@@ -160,7 +160,7 @@ def _traceback_of(error: BaseException) -> str:
         frames = traceback.extract_tb(error.__traceback__)
         theirs = [frame for frame in frames if not frame.filename.startswith(_OURS)]
         lines = traceback.format_list(theirs or frames)
-    except Exception:  # sources may be gone or unreadable
+    except (OSError, ValueError):  # sources may be gone or unreadable
         return ""
     last = f"{type(error).__name__}: {_text_of(error)[:CAUSE_CHARS]}"
     text = "".join(["Traceback (most recent call last):\n", *lines, _bounded(last, TYPE_CHARS + CAUSE_CHARS)])

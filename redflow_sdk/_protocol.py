@@ -189,7 +189,7 @@ class WorkerProtocol:
             held=self._leases.inventory(),
         )
 
-    def session_opened(self, session: Session, opened: Opened) -> None:
+    def session_opened(self, session: Session, opened: Opened, listed: tuple[HeldLease, ...]) -> None:
         """A session is open: it carries everything from now on."""
         self._session = session
         self._on_record.ask(session)
@@ -200,7 +200,7 @@ class WorkerProtocol:
         # A lease that ended by our own report, whose answer was lost, is answered when the report comes again.
         reported = {entry.item.lease_token for entry in self._unanswered.values() if isinstance(entry.item, ENDS_LEASE)}
         self.lose((*opened.lost, *(token for token in opened.finished if token not in reported)))
-        self._forget_fenced(self.inventory())
+        self._forget_fenced(listed)
         if opened.stops:
             self._stop_handlers(opened.stops)
         for entry in self._unanswered.values():

@@ -69,8 +69,8 @@ class Owner(Protocol):
     def opening(self, session_number: int) -> Opening:
         """What a new session says first."""
 
-    def session_opened(self, session: Session, opened: Opened) -> None:
-        """A session is open."""
+    def session_opened(self, session: Session, opened: Opened, listed: tuple[HeldLease, ...]) -> None:
+        """A session is open, which was asked for with this list of leases."""
 
     def beat_answered(self, session: Session, beat: Beat) -> None:
         """The gateway has answered a heartbeat."""
@@ -126,8 +126,9 @@ class Session:
         tasks: list[asyncio.Task[None]] = []
         try:
             sent_at = now()
+            opening = self._owner.opening(self._number)
             async with asyncio.timeout(OPEN_TIMEOUT_S):
-                await self._stream.write(Outgoing(opening=self._owner.opening(self._number)))
+                await self._stream.write(Outgoing(opening=opening))
                 first = await self._stream.read()
             if first.error is not None:
                 self._raise(first.error)
@@ -136,7 +137,7 @@ class Session:
             self.is_open = True
             log.info("connected to %s", target)
             self._owner.last_confirmed = sent_at
-            self._owner.session_opened(self, first.opened)
+            self._owner.session_opened(self, first.opened, opening.held)
             tasks = [
                 asyncio.create_task(self._read()),
                 asyncio.create_task(self._write()),

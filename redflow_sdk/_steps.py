@@ -104,6 +104,10 @@ class StepLog:
                 value = await self._call(call)
         except BaseException as error:  # recorded, and raised again to the handler
             await self._record_failure(call, seq, started, error)
+            if isinstance(error, ENDS_OF_PROGRAMS):
+                # Raised in a task of a TaskGroup, it would end the whole program.
+                failure = self.failure(error)
+                raise StepFailedError(f"{failure.type}: {failure.message}", failure) from error
             raise
         return await self._record_success(call, seq, started, value)
 
@@ -245,6 +249,7 @@ class StepLog:
 
 _AS_THEY_ARE: Final = (str, int, bool, type(None))
 ENDS_OF_ITERATORS: Final = (StopIteration, StopAsyncIteration)
+ENDS_OF_PROGRAMS: Final = (SystemExit, KeyboardInterrupt)
 
 
 def _value(payload: Payload | None, function: Function) -> Value:

@@ -127,7 +127,7 @@ class Client:
         Raises InputValidationError and SerializationError for the input, InvalidInputError, UnknownWorkflowError when
         a name is not registered and no queue is given, IdempotencyKeyReusedError, UnavailableError.
         """
-        if available_at is not None and available_at.tzinfo is None:
+        if available_at is not None and (not isinstance(available_at, datetime) or available_at.tzinfo is None):
             raise InvalidInputError(f"available_at must be an aware datetime; got {available_at!r}")
         for field, name in (("queue", queue), ("idempotency_key", idempotency_key)):
             if name is not None:

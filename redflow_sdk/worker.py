@@ -97,15 +97,21 @@ class Worker:
         self._build_id = check_name("build_id", build_id or _build_id(workflows))
         self._drain_grace_s = check_seconds("drain_grace", drain_grace, lowest=0.0)
         self._running: Running | None = None
+        self._ending: Running | None = None
         self._was_started = False
 
     async def start(self) -> None:
         """Connects, and returns when the gateway has taken the worker. Raises SessionRefusedError."""
         running = await self._connect()
         opened = asyncio.ensure_future(running.io.run(running.protocol.wait_open()))
-        await asyncio.wait([running.ended, opened], return_when=asyncio.FIRST_COMPLETED)
-        if running.ended.done():
+        try:
+            await asyncio.wait([running.ended, opened], return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await self.stop()
+            raise
+        finally:
             opened.cancel()
+        if running.ended.done():
             running.ended.result()
 
     async def _connect(self) -> Running:
@@ -155,14 +161,16 @@ class Worker:
         """Takes no more runs, lets those at work finish for `grace` seconds, hands the rest back, and disconnects."""
         running, self._running = self._running, None
         if running is not None:
+            self._ending = running
             await running.io.run(running.protocol.drain())
             await running.crew.finish(self._drain_grace_s if grace is None else grace)
             await _disconnect(running)
 
     async def stop(self) -> None:
         """Aborts: the runs at work end as canceled, and the worker disconnects."""
-        running, self._running = self._running, None
+        running, self._running = self._running or self._ending, None
         if running is not None:
+            running.crew.hurry()
             running.io.loop.call_soon_threadsafe(running.protocol.take_no_more)
             await running.crew.abort()
             await _disconnect(running)
@@ -190,6 +198,21 @@ class Worker:
         )
 
 
+_listening: list[signal.Signals] = []
+
+
+def _forget_signals() -> None:
+    """In a child that was forked: a signal to it is not for its parent, whose loop would hear of it."""
+    if _listening:
+        signal.set_wakeup_fd(-1)
+        for number in _listening:
+            signal.signal(number, signal.SIG_DFL)
+        _listening.clear()
+
+
+os.register_at_fork(after_in_child=_forget_signals)
+
+
 @contextmanager
 def _signals(on_signal: Callable[[], None]) -> Iterator[None]:
     """Listens to the signals that end a program, in the thread that can."""
@@ -197,10 +220,12 @@ def _signals(on_signal: Callable[[], None]) -> Iterator[None]:
     numbers = SIGNALS if threading.current_thread() is threading.main_thread() else ()
     for number in numbers:
         loop.add_signal_handler(number, on_signal)
+    _listening.extend(numbers)
     try:
         yield
     finally:
         for number in numbers:
+            _listening.remove(number)
             loop.remove_signal_handler(number)
 
 

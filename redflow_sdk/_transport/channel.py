@@ -53,7 +53,7 @@ def target_or_default(target: str | None) -> str:
     (https://grpc.github.io/grpc/core/md_doc_naming.html).
     """
     chosen = target or os.environ.get("REDFLOW_TARGET", "").strip() or DEFAULT_TARGET
-    if not chosen.startswith(SCHEMES) and not HOST_AND_PORT.fullmatch(chosen):
+    if not isinstance(chosen, str) or not (chosen.startswith(SCHEMES) or HOST_AND_PORT.fullmatch(chosen)):
         raise errors.InvalidInputError(f"target must be host:port; got {chosen!r}")
     return chosen
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 import grpc
@@ -41,6 +42,7 @@ from redflow_sdk.version import VERSION
 
 REVISION: Final = 1
 FETCH_TIMEOUT_S: Final = 15.0
+FETCH_STEPS: Final = 500
 
 LEASE_STATE: Final = {state: pb.LeaseState.Value(f"LEASE_STATE_{state.name}") for state in LeaseState}
 REJECT_REASON: Final = {reason: pb.RejectReason.Value(f"REJECT_REASON_{reason.name}") for reason in RejectReason}
@@ -51,6 +53,10 @@ STOP_REASON_OF: Final = {
     for reason in StopReason
     if reason is not StopReason.WORKER_STOPPED
 }
+
+
+# grpc.aio raises the last one when a stream ends in the middle of a write or read.
+BREAKS: Final = (grpc.RpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
 
 
 class BrokenStream(Exception):
@@ -72,14 +78,14 @@ class Stream:
         """Sends a message. Raises BrokenStream."""
         try:
             await self._call.write(_request(outgoing))
-        except (grpc.RpcError, grpc.aio.UsageError) as error:
+        except BREAKS as error:
             raise _broken(error) from None
 
     async def read(self) -> Incoming:
         """The next message. Raises BrokenStream."""
         try:
             response = await self._call.read()
-        except (grpc.RpcError, grpc.aio.UsageError) as error:
+        except BREAKS as error:
             raise _broken(error) from None
         if not isinstance(response, pb.SessionResponse):
             raise BrokenStream("the gateway ended the stream")
@@ -98,7 +104,7 @@ class Stream:
     async def fetch_all(self, lease_token: str) -> tuple[StepSnapshot, ...]:
         """Every step on record of a run, page by page. Raises BrokenStream."""
         stub = worker_pb2_grpc.WorkerServiceStub(self._channel)
-        request = pb.GetStepOutputsRequest(lease_token=lease_token)
+        request = pb.GetStepOutputsRequest(lease_token=lease_token, page_size=FETCH_STEPS)
         steps: list[StepSnapshot] = []
         while True:
             try:

@@ -96,11 +96,13 @@ class Outbox:
         self._end = self._end or end or SessionEnd("", "")
         self._filled.set()
 
-    def clear(self) -> None:
-        """Drops what the stream has not taken, except for the end."""
+    def clear(self) -> tuple[ClaimedRun, ...]:
+        """Drops what the stream has not taken, except for the end. The assignments among it."""
         self._answers.clear()
         self._stops.clear()
+        left = tuple(self._assignments)
         self._assignments.clear()
+        return left
 
     async def take(self) -> GatewayMessage:
         """The next message, as soon as there is something to say."""

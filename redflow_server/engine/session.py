@@ -265,7 +265,6 @@ class WorkerSession:
         if self.is_closed:
             return
         self.is_closed = True
-        self.outbox.clear()
-        for token, held in list(self.slots.held.items()):
-            if not held.is_received:
-                self._release_own(held.run_id, token, ReleaseReason.UNDELIVERED)
+        # What was written may have arrived, although its receipt has not: such a lease stays like any other.
+        for run in self.outbox.clear():
+            self._release_own(run.run_id, run.lease_token, ReleaseReason.UNDELIVERED)

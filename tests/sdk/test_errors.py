@@ -284,8 +284,26 @@ async def test_what_would_end_a_program_ends_only_the_run(
     error: BaseException, place: str, scripted: ScriptedGateway, connect: StartWorker
 ) -> None:
     failure = await failure_of(raises(error), scripted, connect, place=place)
+    if place in ("step", "async step") and isinstance(error, (SystemExit, KeyboardInterrupt)):
+        # As itself it would end the program when the step runs in a task of its own.
+        assert (failure.type, failure.message) == ("StepFailedError", f"{type(error).__name__}: {error}")
+        failure = failure.cause
     assert failure.type == type(error).__name__
     assert kind_of(failure) == "error"
+
+
+async def test_a_step_in_a_task_group_that_would_end_the_program_ends_only_the_run(
+    scripted: ScriptedGateway, connect: StartWorker
+) -> None:
+    @workflow(name="grouped")
+    async def grouped(ctx: Context) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(ctx.step.run("exits", raises(SystemExit(3))))
+
+    await connect(scripted, grouped, quick)
+    failure = (await scripted.log.result(scripted.assign("grouped"))).failure
+    assert (failure.type, failure.cause.type) == ("ExceptionGroup", "StepFailedError")
+    assert value_of((await scripted.log.result(scripted.assign("quick"))).output) == "quick"
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -167,3 +167,20 @@ async def test_a_worker_that_is_stopped_while_it_moves_does_not_linger(
     await worker.stop()
     assert time.monotonic() - stopping_at < 2.5
     assert {close.session for close in scripted.log.closes()} == {1, 2}
+
+
+async def test_a_worker_that_moves_dials_the_next_gateway_as_soon_as_ever_however_often_it_was_refused_before(
+    scripted: ScriptedGateway, connect: StartWorker
+) -> None:
+    await connect(scripted, steps)
+    answer = scripted.script.open
+    for round_number in range(3):
+        scripted.script.open = lambda opening: session_error("GATEWAY_DRAINING", permanent=False)
+        before = len(scripted.log.opens())
+        scripted.session.send(DRAINING)
+        await eventually(lambda before=before: len(scripted.log.opens()) >= before + 3, within=8)
+        scripted.script.open = answer
+        opened = len(scripted.log.closes())
+        await eventually(lambda opened=opened: len(scripted.log.closes()) > opened, within=6)
+        first, second = [it.at for it in scripted.log.opens()[before : before + 2]]
+        assert second - first < 0.6, f"in round {round_number}"

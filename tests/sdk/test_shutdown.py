@@ -216,6 +216,27 @@ async def test_run_works_in_a_thread_that_gets_no_signals(scripted: ScriptedGate
     assert len(scripted.log.closes()) == 1
 
 
+async def test_a_start_that_is_given_up_leaves_no_worker(scripted: ScriptedGateway) -> None:
+    scripted.script.open = lambda opening: None
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await Worker(scripted.target, workflows=[naps]).start()
+    scripted.behave()
+    await eventually(scripted.session.has_ended.is_set)
+    assert len(scripted.sessions) == 1
+
+
+async def test_stop_ends_a_drain_that_is_under_way(scripted: ScriptedGateway, connect: StartWorker) -> None:
+    worker = await connect(scripted, naps)
+    token = scripted.assign("naps", payload(60))
+    await scripted.log.ack(token)
+    draining = asyncio.ensure_future(worker.drain(grace=60))
+    await eventually(scripted.log.drains)
+    await asyncio.wait_for(worker.stop(), STOPS_WITHIN_S)
+    await asyncio.wait_for(draining, STOPS_WITHIN_S)
+    assert len(scripted.log.results(token)) + len(scripted.log.releases(token)) == 1
+
+
 # ---- left behind ----
 
 

@@ -254,9 +254,9 @@ def test_a_worker_is_refused_whose_arguments_make_no_sense() -> None:
         Worker(workflows=[one, print])  # type: ignore[list-item]  # that is the case
     with pytest.raises(InvalidInputError, match="workflows must name at least one"):
         Worker(workflows=[])
-    for target in ("http://localhost:7379", "localhost", "local host:7379", "localhost:port", ":7379"):
+    for target in ("http://localhost:7379", "localhost", "local host:7379", "localhost:port", ":7379", 5):
         with pytest.raises(InvalidInputError, match="target must be host:port; got"):
-            Worker(target, workflows=[one])
+            Worker(target, workflows=[one])  # type: ignore[arg-type]  # 5 is the case
     for target in ("localhost:7379", "[::1]:7379", "10.0.0.1:7379", "dns:///gateway:7379", "unix:/tmp/gateway.sock"):
         Worker(target, workflows=[one])
 
