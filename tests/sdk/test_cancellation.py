@@ -142,58 +142,6 @@ async def test_a_step_in_flight_is_recorded_as_canceled_before_the_result(
     assert {report.step_name: kind_of(report.failure) for report in reports} == {"x": "canceled", "y": "canceled"}
 
 
-async def test_a_handler_that_cancels_itself_fails_its_run(scripted: ScriptedGateway, connect: StartWorker) -> None:
-    """Handed back as if the program ended, it would be delivered again and again."""
-
-    @workflow(name="cancels-itself")
-    async def cancels_itself(ctx: Context) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        task.cancel()
-        await asyncio.sleep(0)
-
-    await connect(scripted, cancels_itself, quick)
-    token = scripted.assign("cancels-itself")
-    assert kind_of((await scripted.log.result(token)).failure) == "canceled"
-    assert scripted.log.releases(token) == []
-    assert await takes_the_next_run(scripted)
-
-
-@pytest.mark.parametrize("end", ["canceled", "returned"])
-async def test_a_task_that_a_handler_left_behind_begins_no_step_when_its_run_is_over(
-    end: str, scripted: ScriptedGateway, connect: StartWorker
-) -> None:
-    """As with any coroutine, tasks that nobody awaits go on. A TaskGroup ends them with the handler."""
-    raised: list[BaseException] = []
-    executed: list[str] = []
-    tasks: list[asyncio.Task[None]] = []
-    over = asyncio.Event()
-
-    @workflow(name="spawns")
-    async def spawns(ctx: Context) -> None:
-        async def background() -> None:
-            await over.wait()
-            try:
-                await ctx.step.run("too-late", lambda: executed.append("too late"))
-            except BaseException as error:
-                raised.append(error)
-
-        tasks.append(asyncio.create_task(background()))
-        if end == "canceled":
-            await asyncio.Event().wait()
-
-    await connect(scripted, spawns)
-    token = scripted.assign("spawns")
-    await scripted.log.ack(token)
-    if end == "canceled":
-        scripted.send(cancellations=[cancellation(token)])
-    await scripted.log.result(token, within=1)
-    over.set()
-    await eventually(lambda: raised)
-    assert isinstance(raised[0], asyncio.CancelledError if end == "canceled" else RuntimeError)
-    assert executed == [] and scripted.log.reports(token) == []
-
-
 async def test_a_handler_that_swallows_its_cancellation_can_record_nothing_more(
     scripted: ScriptedGateway, connect: StartWorker
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -232,22 +231,6 @@ async def test_an_error_that_forbids_the_retry_does_so_wherever_it_stands(
     assert forbids_retry(await failure_of(raiser, scripted, connect))
 
 
-async def test_a_failed_child_task_arrives_as_a_group_and_fails_the_run(
-    scripted: ScriptedGateway, connect: StartWorker
-) -> None:
-    @workflow(name="grouped")
-    async def grouped(ctx: Context) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(ctx.step.run("fails", lambda: 1 / 0))
-            tasks.create_task(ctx.step.run("waits", asyncio.sleep, 30))
-
-    await connect(scripted, grouped)
-    token = scripted.assign("grouped", max_attempts=5)
-    failure = (await scripted.log.result(token)).failure
-    assert failure.type == "ExceptionGroup" and failure.cause.type == "ZeroDivisionError"
-    assert kind_of(failure) == "error" and not forbids_retry(failure)
-
-
 async def test_an_error_with_a_delay_says_when_the_next_attempt_begins(
     scripted: ScriptedGateway, connect: StartWorker
 ) -> None:
@@ -290,20 +273,6 @@ async def test_what_would_end_a_program_ends_only_the_run(
         failure = failure.cause
     assert failure.type == type(error).__name__
     assert kind_of(failure) == "error"
-
-
-async def test_a_step_in_a_task_group_that_would_end_the_program_ends_only_the_run(
-    scripted: ScriptedGateway, connect: StartWorker
-) -> None:
-    @workflow(name="grouped")
-    async def grouped(ctx: Context) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(ctx.step.run("exits", raises(SystemExit(3))))
-
-    await connect(scripted, grouped, quick)
-    failure = (await scripted.log.result(scripted.assign("grouped"))).failure
-    assert (failure.type, failure.cause.type) == ("ExceptionGroup", "StepFailedError")
-    assert value_of((await scripted.log.result(scripted.assign("quick"))).output) == "quick"
 
 
 @pytest.mark.parametrize("place", PLACES)
