@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Final, TypeVar
 
-from redflow_sdk._execution import Execution
+from redflow_sdk._execution import Execution, Workplace
 from redflow_sdk._link import Link
 from redflow_sdk._messages import Answer, Assignment, Stop, StopReason
 from redflow_sdk._protocol import WorkerProtocol
@@ -44,6 +44,7 @@ class Crew:
         self._deaf: set[Execution] = set()
         self._hurry = asyncio.Event()
         self._keeper = asyncio.create_task(_for_ever(), name="redflow keeper")
+        self._workplace = Workplace(self._link, self._threads, self._keeper)
 
     def connect(self, protocol: WorkerProtocol) -> None:
         """Where reports go."""
@@ -76,7 +77,7 @@ class Crew:
         self._link.tell(lambda protocol: protocol.started(tokens))
         for assignment in assignments:
             workflow = self._workflows[assignment.workflow]
-            execution = Execution(assignment, workflow, self._link, self._threads, max_payload_bytes, self._keeper)
+            execution = Execution(assignment, workflow, self._workplace, max_payload_bytes)
             self._executions[assignment.lease_token] = execution
             task = asyncio.create_task(execution.run(), name=f"redflow {assignment.workflow} {assignment.run_id}")
             self._tasks[task] = execution

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
@@ -45,26 +46,27 @@ class Phase(Enum):
     REPORTING = auto()
 
 
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """What all executions of a worker share. `keeper` is a task that only the end of the program cancels."""
+
+    link: Link
+    threads: Threads
+    keeper: asyncio.Task[None]
+
+
 class Execution:
     """A handler at work."""
 
     def __init__(
-        self,
-        assignment: Assignment,
-        workflow: AnyWorkflow,
-        link: Link,
-        threads: Threads,
-        max_payload_bytes: int,
-        keeper: asyncio.Task[None],
+        self, assignment: Assignment, workflow: AnyWorkflow, workplace: Workplace, max_payload_bytes: int
     ) -> None:
-        """`keeper` is a task that only the end of the program cancels."""
         self.token = assignment.lease_token
         self._assignment = assignment
         self._workflow = workflow
-        self._link = link
-        self._threads = threads
-        self._keeper = keeper
-        self._steps = StepLog(assignment, link, threads, max_payload_bytes, self._lost)
+        self._workplace = workplace
+        self._link = workplace.link
+        self._steps = StepLog(assignment, workplace.link, workplace.threads, max_payload_bytes, self._lost)
         self._steps.stop_order = assignment.stop
         self._phase = Phase.HANDLING
         self._task: asyncio.Task[None] | None = None
@@ -158,7 +160,7 @@ class Execution:
                 output = await workflow.function(Context(run, self._steps), *arguments)
             else:
                 handler = functools.partial(workflow.function, BlockingContext(run, self._steps), *arguments)
-                output = await self._threads.run_handler(handler)
+                output = await self._workplace.threads.run_handler(handler)
             return Completed(self.token, self._steps.recorded, self._steps.payload("the output", output))
         except BaseException as error:  # whatever a handler raises, SystemExit too, ends its run and not the worker
             return self._end_of(error)
@@ -181,7 +183,8 @@ class Execution:
             return self._failed(self._steps.failure(error))
         if stop is not None:
             return Canceled(self.token, recorded, stop.reason is StopReason.WORKER_STOPPED)
-        if self._keeper.cancelling() or self._keeper.cancelled():
+        keeper = self._workplace.keeper
+        if keeper.cancelling() or keeper.cancelled():
             # Neither the gateway nor the handler: the program ends its loop, which is no wish to end the run.
             self._steps.stop_order = Stop(self.token, StopReason.MOVED, "the program ends")
             return Release(self.token, recorded, ReleaseReason.SHUTDOWN)
