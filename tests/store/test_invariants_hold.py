@@ -287,6 +287,20 @@ async def test_what_happens_during_a_check_is_not_reported(
     assert found == []
 
 
+async def test_a_pause_of_the_reaper_that_ends_during_a_check_is_not_reported(
+    store: Store, raw: Redis, keys: Keys
+) -> None:
+    await start_one(store)
+    await raw.set(keys.reap_not_before, START_MS)
+    # The leases are looked into before the pause, which was found with them.
+    client = Interrupted(raw, keys.leases, lambda: raw.delete(keys.reap_not_before))
+
+    found = await check(client, keys)  # type: ignore[arg-type]  # all that is asked of a client
+
+    assert client.has_happened
+    assert found == []
+
+
 async def test_runs_that_pass_through_a_gateway_are_never_caught_between_places(
     client: Client, start_worker: StartWorker, raw: Redis, keys: Keys
 ) -> None:
