@@ -92,7 +92,7 @@ def refusal_of(error: grpc.aio.AioRpcError) -> errors.RedflowError:
     message = error.details() or ""
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin":
-            status = status_pb2.Status.FromString(bytes(value))  # type: ignore[arg-type]  # -bin values are bytes
+            status = status_pb2.Status.FromString(bytes(value))  # type: ignore[arg-type]  # under such a key it is bytes
             for detail in status.details:
                 if detail.type_url.endswith("google.rpc.ErrorInfo"):
                     reason = status_pb2.ErrorInfo.FromString(detail.value).reason

@@ -220,10 +220,12 @@ async def test_reports_that_repeat_lost_steps_ask_for_no_steps_before_them(
 ) -> None:
     """Otherwise a store that has lost the first of them would refuse each of them for ever."""
     on_record: set[str] = set()
+    has_lost = False
 
     def loses_everything_once(item: Item) -> pb.ItemResult:
-        if isinstance(item, pb.RunResult) and not loses_everything_once.done:  # type: ignore[attr-defined]
-            loses_everything_once.done = True  # type: ignore[attr-defined]
+        nonlocal has_lost
+        if isinstance(item, pb.RunResult) and not has_lost:
+            has_lost = True
             on_record.clear()
         if item.steps_recorded > len(on_record):
             return answer(item, pb.ITEM_STATUS_STEPS_MISSING)
@@ -231,7 +233,6 @@ async def test_reports_that_repeat_lost_steps_ask_for_no_steps_before_them(
             on_record.add(item.step_name)
         return ok(item)
 
-    loses_everything_once.done = False  # type: ignore[attr-defined]
     scripted.script.item = loses_everything_once
     await connect(scripted, two_steps)
     token = scripted.assign("two-steps")

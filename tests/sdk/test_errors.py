@@ -325,6 +325,8 @@ class ForgetsItsDetails(InputValidationError):
     def __init__(self) -> None: ...
 
 
+NO_JSON: Any = [{"path": object()}]  # Any: what is wrong with it
+
 UNTRUSTED: dict[str, Callable[[], BaseException]] = {
     "broken str": BrokenStr,
     "str that is none": NoText,
@@ -339,7 +341,7 @@ UNTRUSTED: dict[str, Callable[[], BaseException]] = {
     "delay forgotten": ForgetsItsDelay,
     "delay spoilt": SpoiltDelay,
     "details forgotten": ForgetsItsDetails,
-    "details that are no json": lambda: InputValidationError("x", [{"path": object()}]),  # type: ignore[dict-item]
+    "details that are no json": lambda: InputValidationError("x", NO_JSON),
     "details of 5 MB": lambda: InputValidationError("x", [{"path": "x" * 5_000_000}]),
     "details with a surrogate": lambda: InputValidationError("x", [{"path": "\ud800"}]),
 }

@@ -166,8 +166,8 @@ async def test_a_class_that_is_local_to_a_function_may_be_what_a_step_gives(
 
 
 def test_an_annotation_that_nobody_knows_is_refused_with_the_name_of_the_workflow() -> None:
-    async def broken(ctx: Context, value: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
-    async def also(ctx: Context, value: int) -> Nowhere: ...  # type: ignore[name-defined]  # noqa: F821
+    async def broken(ctx: Context, value: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821  # that is the case
+    async def also(ctx: Context, value: int) -> Nowhere: ...  # type: ignore[name-defined]  # noqa: F821  # that is the case
 
     for function, what in ((broken, "input of workflow 'broken'"), (also, "output of workflow 'also'")):
         with pytest.raises(TypeError, match=rf"{what}.*Nowhere"):

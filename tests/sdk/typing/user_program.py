@@ -117,10 +117,10 @@ async def starts(client: Client) -> None:
     assert_type(await client.start("charge", {"id": 1}), RunHandle[Any])
     assert_type(await client.cancel_run(handle.id, reason="customer left"), bool)
 
-    await client.start(charge, Receipt(total=1.0))  # type: ignore[misc]
-    await client.start(resize, "large")  # type: ignore[misc]
-    await client.start(charge, Order(1), on_input_mismatch="ignore")  # type: ignore[call-overload]
-    await client.start(charge, Order(1), priority="high")  # type: ignore[call-overload]
+    await client.start(charge, Receipt(total=1.0))  # type: ignore[misc]  # no Order
+    await client.start(resize, "large")  # type: ignore[misc]  # no int
+    await client.start(charge, Order(1), on_input_mismatch="ignore")  # type: ignore[call-overload]  # neither of the two
+    await client.start(charge, Order(1), priority="high")  # type: ignore[call-overload]  # no int
 
 
 async def looks(client: Client) -> None:
@@ -131,7 +131,7 @@ async def looks(client: Client) -> None:
     assert_type(await client.list_runs(status="failed").page(limit=5), list[Run])
     async for listed in client.list_runs(workflow="charge"):
         assert_type(listed, Run)
-    client.list_runs(status="lost")  # type: ignore[arg-type]
+    client.list_runs(status="lost")  # type: ignore[arg-type]  # no status
     try:
         await client.execute(charge, Order(1))
     except RunFailedError as error:
@@ -148,5 +148,5 @@ async def works() -> None:
     await worker.drain(grace=5)
     await worker.stop()
     await worker.run()
-    Worker(workflows=[load])  # type: ignore[list-item]
-    Worker(workflows=[charge], concurrency="many")  # type: ignore[arg-type]
+    Worker(workflows=[load])  # type: ignore[list-item]  # no workflow
+    Worker(workflows=[charge], concurrency="many")  # type: ignore[arg-type]  # no int
