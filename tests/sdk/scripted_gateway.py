@@ -13,20 +13,17 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import grpc
 
 from redflow_sdk.proto.v1 import payload_pb2
 from redflow_sdk.proto.worker.v1 import worker_pb2 as pb
 from redflow_sdk.proto.worker.v1 import worker_pb2_grpc
+from tests.sdk.listener import Listener
 from tests.sdk.messages import milliseconds, ok, verdict
 from tests.sdk.wire_log import Heard, Item, WireLog, items_of
-
-THREADS: Final = 64
-BIND_WITHIN_S: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -116,22 +113,17 @@ class ScriptedSession:
         self._outbox.put(End())
 
 
-class ScriptedGateway(worker_pb2_grpc.WorkerServiceServicer):
-    """Listens on a port of loopback from `start` to `stop`, and may be started again on the same port."""
+class ScriptedGateway(Listener, worker_pb2_grpc.WorkerServiceServicer):
+    """The gateway, and what a test tells it and asks it."""
 
     def __init__(self, times: Times | None = None, *, max_payload_bytes: int = 1024 * 1024) -> None:
+        super().__init__(worker_pb2_grpc.add_WorkerServiceServicer_to_server)
         self.times = times or Times()
         self.log = WireLog()
         self.sessions: list[ScriptedSession] = []
-        self.port = 0
         self._max_payload_bytes = max_payload_bytes
         self._runs = itertools.count(1)
-        self._server: grpc.Server | None = None
         self.behave()
-
-    @property
-    def target(self) -> str:
-        return f"127.0.0.1:{self.port}"
 
     @property
     def session(self) -> ScriptedSession:
@@ -147,31 +139,6 @@ class ScriptedGateway(worker_pb2_grpc.WorkerServiceServicer):
             drain=lambda: pb.SessionResponse(drain_ack=pb.DrainAck()),
             outputs=lambda request: pb.GetStepOutputsResponse(),
         )
-
-    # ---- life ----
-
-    def start(self) -> None:
-        """Listens. The first time on a free port, then on the same again."""
-        deadline = time.monotonic() + BIND_WITHIN_S
-        while True:
-            threads = ThreadPoolExecutor(THREADS, thread_name_prefix="scripted-gateway")
-            server = grpc.server(threads, options=[("grpc.so_reuseport", 0)])
-            worker_pb2_grpc.add_WorkerServiceServicer_to_server(self, server)
-            try:
-                self.port = server.add_insecure_port(f"127.0.0.1:{self.port}")
-                break
-            except RuntimeError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.05)
-        server.start()
-        self._server = server
-
-    def stop(self) -> None:
-        """Is gone: every connection is reset, and nobody listens."""
-        if self._server is not None:
-            server, self._server = self._server, None
-            server.stop(None).wait()
 
     # ---- to the worker ----
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 import grpc
@@ -15,9 +14,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from redflow_sdk.proto.api.v1 import run_service_pb2 as pb
 from redflow_sdk.proto.api.v1 import run_service_pb2_grpc
 from redflow_sdk.proto.v1 import run_pb2, status_pb2
-
-THREADS: Final = 64
-BIND_WITHIN_S: Final = 5.0
+from tests.sdk.listener import Listener
 
 Message = Any  # Any: the request or response of some call
 Script = Callable[[Message], Message]
@@ -54,40 +51,13 @@ def a_page(count: int, next_page_token: str = "", *, first: int = 0) -> pb.ListR
     return pb.ListRunsResponse(runs=runs, next_page_token=next_page_token)
 
 
-@dataclass
-class ScriptedRuns(run_service_pb2_grpc.RunServiceServicer):
-    """Listens from `start` to `stop`. `script` says for each call, by name, what is answered."""
+class ScriptedRuns(Listener, run_service_pb2_grpc.RunServiceServicer):
+    """The service. `script` says for each call, by name, what is answered."""
 
-    script: dict[str, Script] = field(default_factory=dict)
-    calls: list[Call] = field(default_factory=list)
-    port: int = 0
-    _server: grpc.Server | None = None
-
-    @property
-    def target(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        """Listens. The first time on a free port, then on the same again."""
-        deadline = time.monotonic() + BIND_WITHIN_S
-        while True:
-            server = grpc.server(ThreadPoolExecutor(THREADS), options=[("grpc.so_reuseport", 0)])
-            run_service_pb2_grpc.add_RunServiceServicer_to_server(self, server)
-            try:
-                self.port = server.add_insecure_port(f"127.0.0.1:{self.port}")
-                break
-            except RuntimeError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.05)
-        server.start()
-        self._server = server
-
-    def stop(self) -> None:
-        """Is gone."""
-        if self._server is not None:
-            server, self._server = self._server, None
-            server.stop(None).wait()
+    def __init__(self) -> None:
+        super().__init__(run_service_pb2_grpc.add_RunServiceServicer_to_server)
+        self.script: dict[str, Script] = {}
+        self.calls: list[Call] = []
 
     def named(self, name: str) -> list[Call]:
         """The calls of a name."""
