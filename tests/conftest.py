@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import time
@@ -43,6 +44,16 @@ class Server:
 
     url: str
     name: str
+
+
+def pytest_configure() -> None:
+    """Signals act as in a terminal: programs that a shell puts into the background, or nohup runs, have children that
+    ignore them.
+    """
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _docker_answers() -> bool:
