@@ -1,4 +1,5 @@
-"""Shows an order on its way through crashes, a delayed run and a cancel, with real processes, and checks what happened.
+"""Shows an order on its way through crashes, with a run of its own for the invoice, a delayed run, a cancel, an event,
+a schedule and a failure handler: real processes, and a check of what happened.
 
 Exit code 0 when everything was as promised, 1 when anything was not.
 """
@@ -7,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import math
 import socket
 import sys
 import tempfile
@@ -16,82 +16,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from demo.programs import PlainClient, Program, generate_plain_stubs
+from demo.timeline import Journal, Timeline
 
 LEASE_S = 3
 PATIENCE_S = 45.0
-HEARD_AFTER_S = 0.2
-
-
-class Timeline:
-    """What happens, in the order in which it happens, whoever is heard of it first."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-        self._held: list[tuple[float, str, str]] = []
-        self.checks: list[tuple[bool, str]] = []
-
-    def say(self, who: str, what: str, at: float | None = None) -> None:
-        """Something that happens now, or that happened `at` a moment of the monotonic clock."""
-        self._held.append((time.monotonic() if at is None else at, who, what))
-
-    def show(self, until: float = math.inf) -> None:
-        """Prints what happened before the moment: nobody will be heard of anything earlier."""
-        self._held.sort(key=lambda event: event[0])
-        while self._held and self._held[0][0] < until:
-            at, who, what = self._held.pop(0)
-            sys.stdout.write(f"{at - self._began:6.2f} s  {who:<10} {what}\n")
-        sys.stdout.flush()
-
-    def check(self, holds: bool, what: str) -> None:  # noqa: FBT001  # the outcome is what is checked
-        """One line of the list at the end."""
-        self.checks.append((holds, what))
-
-    def verdict(self) -> int:
-        """Prints the list; the exit code."""
-        self.show()
-        sys.stdout.write("\n")
-        for holds, what in self.checks:
-            sys.stdout.write(f"  [{'x' if holds else ' '}] {what}\n")
-        failed = sum(not holds for holds, _ in self.checks)
-        took = time.monotonic() - self._began
-        sys.stdout.write(f"\n{len(self.checks) - failed} of {len(self.checks)} checks hold; {took:.1f} s\n")
-        return 1 if failed else 0
-
-
-class Journal:
-    """What the workflows did to the world."""
-
-    def __init__(self, path: Path, timeline: Timeline) -> None:
-        self.path = path
-        path.touch()
-        self._timeline = timeline
-        self._seen = 0
-        self.lines: list[tuple[str, str, str]] = []
-
-    async def follow(self) -> None:
-        """Has the timeline show what is old enough for every process to have written it down."""
-        while True:
-            self.read()
-            self._timeline.show(time.monotonic() - HEARD_AFTER_S)
-            await asyncio.sleep(0.05)
-
-    def read(self) -> None:
-        """Reads what is new."""
-        lines = self.path.read_text().splitlines()
-        for line in lines[self._seen :]:
-            at, worker, run_id, what = line.split("\t")
-            self.lines.append((worker, run_id, what))
-            self._timeline.say(worker, what, float(at))
-        self._seen = len(lines)
-
-    def count(self, run_id: str, what: str) -> int:
-        """How often a run did something."""
-        return sum(1 for _, run, done in self.lines if run == run_id and done.startswith(what))
-
-    def worker_of(self, run_id: str, what: str) -> str | None:
-        """The worker that did something last."""
-        workers = [worker for worker, run, done in self.lines if run == run_id and done.startswith(what)]
-        return workers[-1] if workers else None
 
 
 async def until(what: str, holds: Callable[[], bool] | Callable[[], Awaitable[bool]]) -> None:
@@ -134,7 +62,10 @@ class Demo:
             order, reminder = await self._start_runs()
             await self._kill_the_worker_that_packs(order)
             await self._cancel_a_run()
+            await self._emit_an_event()
+            await self._fail_for_good()
             await self._see_the_ends(order, reminder)
+            await self._see_the_schedule()
         finally:
             following.cancel()
             await self._end()
@@ -195,6 +126,41 @@ class Demo:
         await until("its handler is interrupted", lambda: self.journal.count(run_id, "count is interrupted") == 1)
         self.timeline.check(True, "its handler was interrupted")
 
+    async def _emit_an_event(self) -> None:
+        say, call, check = self.timeline.say, self.client.call, self.timeline.check
+        emitted = await call("emit", event="shop.closing", payload={"till": 3}, key="evening")
+        say("client", f"emits shop.closing, which starts {len(emitted['run_ids'])} runs")
+        again = await call("emit", event="shop.closing", payload={"till": 3}, key="evening")
+        check(
+            again["run_ids"] == emitted["run_ids"], "the event, emitted again with the same key, started no more runs"
+        )
+        ended = [await call("wait", run_id=run_id, seconds=20) for run_id in emitted["run_ids"]]
+        outputs = sorted(str(run["output"]) for run in ended)
+        check(outputs == ["closed till 3", "lights out"], "an event started one run of each of its two subscribers")
+
+    async def _fail_for_good(self) -> None:
+        say, call, check = self.timeline.say, self.client.call, self.timeline.check
+        run_id = (await call("start", workflow="refund", input=4200))["run_id"]
+        ended = await call("wait", run_id=run_id, seconds=20)
+        say("client", f"refund is {ended['status']}: {ended['failure']}")
+        self.journal.read()
+        told = self.journal.count(run_id, "support is told") == 1
+        check(ended["status"] == "failed" and told, "the failure handler had run once when the run was seen as failed")
+
+    async def _see_the_schedule(self) -> None:
+        call = self.client.call
+
+        async def has_ticked() -> bool:
+            return len(await call("list", workflow="pulse")) >= 5
+
+        await until("the schedule has come five times", has_ticked)
+        created = sorted(run["created_ms"] for run in await call("list", workflow="pulse"))
+        self.timeline.say("client", f"the schedule has come {len(created)} times")
+        seconds = [at // 1000 for at in created]
+        self.timeline.check(
+            len(set(seconds)) == len(seconds), "the schedule started one run a second, and no second twice"
+        )
+
     async def _see_the_ends(self, order: str, reminder: str) -> None:
         say, call, check = self.timeline.say, self.client.call, self.timeline.check
         ended = await call("wait", run_id=reminder, seconds=20)
@@ -204,7 +170,7 @@ class Demo:
         ended = await call("wait", run_id=order, seconds=45)
         say("client", f"order is {ended['status']}: {ended['output']}")
         self.journal.read()
-        expected = {"reserved": 2, "receipt": "receipt-A-17", "parcel": "parcel-A-17"}
+        expected = {"reserved": 2, "receipt": "receipt-A-17", "invoice": "invoice-A-17", "parcel": "parcel-A-17"}
         check(
             ended["status"] == "succeeded" and ended["output"] == expected, "the order succeeded with the right output"
         )
@@ -215,8 +181,11 @@ class Demo:
         check(self.journal.worker_of(order, "pack ends") != self._killed, "the other worker finished it")
         check(self.journal.count(order, "ship") == 1, "the order was shipped once")
         steps = await call("steps", run_id=order)
-        names = ["reserve", "charge", "pack", "ship"]
-        check(steps == [[name, "succeeded"] for name in names], "its record shows four steps, all succeeded")
+        names = ["reserve", "charge", "invoice", "pack", "ship"]
+        check(steps == [[name, "succeeded"] for name in names], "its record shows five steps, all succeeded")
+        invoices = await call("list", workflow="invoice")
+        once = [run["parent"] for run in invoices] == [order]
+        check(once, "the invoice was a run of its own, which the order started once")
 
     async def _end(self) -> None:
         await self.client.stop()

@@ -7,7 +7,7 @@ import os
 import time
 from dataclasses import dataclass
 
-from redflow_sdk import Context, RetryPolicy, workflow
+from redflow_sdk import Context, Cron, FailureContext, RetryPolicy, workflow
 
 WORKER = os.environ.get("REDFLOW_DEMO_WORKER", "worker")
 JOURNAL = os.environ.get("REDFLOW_DEMO_JOURNAL", os.devnull)
@@ -31,6 +31,13 @@ def note(run_id: str, what: str) -> None:
         os.write(journal, f"{time.monotonic()}\t{WORKER}\t{run_id}\t{what}\n".encode())
     finally:
         os.close(journal)
+
+
+@workflow(name="invoice", queue="office")
+async def invoice(ctx: Context, order: Order) -> str:
+    """A run of its own, for which the order waits without taking up a slot."""
+    await ctx.step.run("write", note, ctx.run.id, f"invoice over {order.cents} cents")
+    return f"invoice-{order.id}"
 
 
 @workflow(name="order", queue="shop", retry=PATIENT)
@@ -60,9 +67,10 @@ async def order(ctx: Context, order: Order) -> dict[str, object]:
 
     reserved = await ctx.step.run("reserve", reserve)
     receipt = await ctx.step.run("charge", charge)
+    billed = await ctx.step.run_workflow("invoice", invoice, order)
     await ctx.step.run("pack", pack)
     parcel = await ctx.step.run("ship", ship)
-    return {"reserved": reserved, "receipt": receipt, "parcel": parcel}
+    return {"reserved": reserved, "receipt": receipt, "invoice": billed, "parcel": parcel}
 
 
 @workflow(name="remind", queue="shop")
@@ -88,4 +96,35 @@ async def count_for_ever(run_id: str) -> None:
         note(run_id, "count is interrupted")
 
 
-app = [order, remind, inventory]
+@workflow(name="close-till", queue="shop", events=["shop.closing"])
+async def close_till(ctx: Context, closing: dict[str, int]) -> str:
+    """One of two subscribers of an event."""
+    await ctx.step.run("close", note, ctx.run.id, f"close till {closing['till']}")
+    return f"closed till {closing['till']}"
+
+
+@workflow(name="lights-out", queue="shop", events=["shop.closing"])
+async def lights_out(ctx: Context) -> str:
+    """The other one."""
+    await ctx.step.run("switch", note, ctx.run.id, "lights out")
+    return "lights out"
+
+
+@workflow(name="pulse", queue="office", cron=[Cron("* * * * * *")])
+async def pulse(ctx: Context) -> str:
+    """Once a second, whoever is there to run it."""
+    return ctx.run.id
+
+
+def tell_support(context: FailureContext) -> None:
+    """Is called when a refund has failed for good, before anybody sees it as failed."""
+    note(context.run.id, f"support is told: {context.error}")
+
+
+@workflow(name="refund", queue="office", retry=RetryPolicy(max_attempts=2, initial=0.2), on_failure=tell_support)
+async def refund(ctx: Context, cents: int) -> None:
+    """Never succeeds."""
+    raise ConnectionError(f"nobody takes {cents} cents")
+
+
+app = [order, invoice, remind, inventory, close_till, lights_out, pulse, refund]

@@ -8,9 +8,12 @@ async def greet(ctx: Context, name: str) -> str:
 """
 
 from redflow_sdk.client import Client, RunList
-from redflow_sdk.context import BlockingContext, Context, RunInfo
+from redflow_sdk.context import BlockingContext, Context, FailureContext, RunInfo
+from redflow_sdk.cron import Cron
 from redflow_sdk.errors import (
     CanceledError,
+    ChildCanceledError,
+    ChildFailedError,
     DuplicateStepError,
     IdempotencyKeyReusedError,
     InputValidationError,
@@ -30,7 +33,18 @@ from redflow_sdk.errors import (
     UnknownWorkflowError,
 )
 from redflow_sdk.handle import RunHandle
-from redflow_sdk.records import Failure, Run, Step, WaitingFor
+from redflow_sdk.records import (
+    CronTrigger,
+    Failure,
+    LaneDepth,
+    Run,
+    Schedule,
+    Stats,
+    Step,
+    WaitingFor,
+    WorkerInfo,
+    WorkflowInfo,
+)
 from redflow_sdk.retry import RetryPolicy
 from redflow_sdk.version import VERSION
 from redflow_sdk.worker import Worker
@@ -40,13 +54,19 @@ __all__ = [
     "VERSION",
     "BlockingContext",
     "CanceledError",
+    "ChildCanceledError",
+    "ChildFailedError",
     "Client",
     "Context",
+    "Cron",
+    "CronTrigger",
     "DuplicateStepError",
     "Failure",
+    "FailureContext",
     "IdempotencyKeyReusedError",
     "InputValidationError",
     "InvalidInputError",
+    "LaneDepth",
     "NonDeterministicError",
     "NonRetriableError",
     "RedflowError",
@@ -60,14 +80,18 @@ __all__ = [
     "RunInfo",
     "RunList",
     "RunNotFoundError",
+    "Schedule",
     "SerializationError",
     "SessionRefusedError",
+    "Stats",
     "Step",
     "StepFailedError",
     "UnavailableError",
     "UnknownWorkflowError",
     "WaitingFor",
     "Worker",
+    "WorkerInfo",
     "Workflow",
+    "WorkflowInfo",
     "workflow",
 ]

@@ -44,7 +44,7 @@ class Crew:
         self._deaf: set[Execution] = set()
         self._hurry = asyncio.Event()
         self._keeper = asyncio.create_task(_for_ever(), name="redflow keeper")
-        self._workplace = Workplace(self._link, self._threads, self._keeper)
+        self._workplace = Workplace(self._link, self._threads, self._keeper, self._suspended)
 
     def connect(self, protocol: WorkerProtocol) -> None:
         """Where reports go."""
@@ -104,11 +104,16 @@ class Crew:
             elif stop.reason.is_lost:
                 self._link.tell(partial(WorkerProtocol.handler_ended, token=stop.lease_token))
 
+    def _suspended(self, execution: Execution) -> None:
+        self._loop.call_later(STOP_GRACE_S, self._give_up, execution)
+
     def _give_up(self, execution: Execution) -> None:
         """The handler has not ended within the grace. It takes up its slot until it does."""
         if self._executions.get(execution.token) is not execution or execution in self._deaf:
             return
-        log.warning("%s does not end although its run %s was stopped", execution.workflow_name, execution.run_id)
+        if not execution.is_handling:
+            return  # it has ended, and its end is being told
+        log.warning("%s does not end although its run %s goes on without it", execution.workflow_name, execution.run_id)
         self._deaf.add(execution)
         self._tell_capacity()
         execution.abandon()
@@ -133,8 +138,7 @@ class Crew:
         """Lets handlers finish for `grace` seconds, and hands the runs of the others back."""
         if self._executions:
             log.info("draining: %d runs at work have %g s to finish", len(self._executions), grace)
-        with_run = [task for task, execution in self._tasks.items() if not execution.is_abandoned]
-        await self._wait(with_run, grace)
+        await self._grace([task for task, execution in self._tasks.items() if not execution.is_abandoned], grace)
         handed_back = [execution.hand_back() for execution in list(self._executions.values())]
         if handed_back:
             log.info("handing back %d runs; they go on elsewhere from their recorded steps", len(handed_back))
@@ -155,6 +159,11 @@ class Crew:
             await asyncio.wait(awaited, timeout=STOP_GRACE_S)
 
     async def _wait(self, tasks: Collection[asyncio.Task[None]], seconds: float) -> None:
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+
+    async def _grace(self, tasks: Collection[asyncio.Task[None]], seconds: float) -> None:
+        """Waits for handlers to finish, unless somebody is in a hurry."""
         if not tasks:
             return
         hurry = asyncio.ensure_future(self._hurry.wait())

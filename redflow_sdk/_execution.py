@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
 from redflow_sdk import converter
-from redflow_sdk._failures import canceled_failure
+from redflow_sdk._failures import canceled_failure, raised_again
 from redflow_sdk._link import Link
 from redflow_sdk._messages import (
     Answer,
@@ -18,6 +19,7 @@ from redflow_sdk._messages import (
     Canceled,
     Completed,
     Failed,
+    FailureHandled,
     Item,
     Release,
     ReleaseReason,
@@ -25,13 +27,15 @@ from redflow_sdk._messages import (
     StopReason,
     Verdict,
 )
-from redflow_sdk._steps import StepLog
+from redflow_sdk._step_log import StepLog
+from redflow_sdk._steps import DeliverySteps
+from redflow_sdk._suspension import Suspension
 from redflow_sdk._threads import Threads
 from redflow_sdk._types import Value
-from redflow_sdk.context import BlockingContext, Context, RunInfo
+from redflow_sdk.context import BlockingContext, Context, FailureContext, RunInfo
 from redflow_sdk.errors import InputValidationError, RunCanceledError, SerializationError
 from redflow_sdk.records import Failure
-from redflow_sdk.workflow import AnyWorkflow
+from redflow_sdk.workflow import AnyWorkflow, is_async
 
 log = logging.getLogger("redflow.worker")
 
@@ -48,11 +52,14 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """What all executions of a worker share. `keeper` is a task that only the end of the program cancels."""
+    """What all executions of a worker share. `keeper` is a task that only the end of the program cancels;
+    `on_suspended` is told of a handler that has to end because its run has been set aside.
+    """
 
     link: Link
     threads: Threads
     keeper: asyncio.Task[None]
+    on_suspended: Callable[[Execution], None]
 
 
 class Execution:
@@ -66,9 +73,14 @@ class Execution:
         self._workflow = workflow
         self._workplace = workplace
         self._link = workplace.link
-        self._steps = StepLog(assignment, workplace.link, workplace.threads, max_payload_bytes, self._lost)
-        self._steps.stop_order = assignment.stop
+        link = workplace.link
+        self._log = StepLog(assignment, link, max_payload_bytes, self._lost)
+        suspension = Suspension(self.token, lambda: self._log.recorded, link, self._lost, self._suspended)
+        self._steps = DeliverySteps(self._log, workplace.threads, suspension)
         self._phase = Phase.HANDLING
+        self._can_be_interrupted = workflow.is_async
+        self._error: BaseException | None = None
+        self._is_refused = False
         self._task: asyncio.Task[None] | None = None
         self.is_abandoned = False
         """Whether the worker has given up on the handler, which goes on."""
@@ -86,15 +98,28 @@ class Execution:
     @property
     def is_lost(self) -> bool:
         """Whether the run is no longer this worker's, although its handler may go on."""
-        stop = self._steps.stop_order
+        stop = self._log.stop_order
         return stop is not None and stop.reason.is_lost
+
+    @property
+    def is_handling(self) -> bool:
+        """Whether its handler, or failure handler, is at work."""
+        return self._phase is Phase.HANDLING
+
+    @property
+    def _is_set_aside(self) -> bool:
+        """Whether the run goes on as another delivery, or has ended: nothing more may be said of this one."""
+        return self._steps.suspension.is_over
 
     # ---- life ----
 
     async def run(self) -> None:
         """Runs the handler and reports its end."""
         self._task = asyncio.current_task()
-        item = await self._handle()
+        failure = self._assignment.failure
+        item = await (
+            self._end_of_handler() if failure is None else self._end_of_failure_handler(raised_again(failure), failure)
+        )
         self._steps.close()
         self._phase = Phase.REPORTING
         if item is not None and not self.is_abandoned:
@@ -102,15 +127,25 @@ class Execution:
 
     def stop(self, stop: Stop) -> None:
         """The handler has to end."""
-        before = self._steps.stop_order
-        if before is not None and (before.reason.is_lost or not stop.reason.is_lost):
+        before = self._log.stop_order
+        if self._is_set_aside or (before is not None and (before.reason.is_lost or not stop.reason.is_lost)):
             return
-        self._steps.stop_order = stop
-        if self._phase is not Phase.HANDLING:
-            return
-        if self._workflow.is_async and self._task is not None:
+        self._log.stop_order = stop
+        if self.is_handling:
+            self._interrupt()
+
+    def _interrupt(self) -> None:
+        if self._can_be_interrupted and self._task is not None:
             self._task.cancel()
         self._steps.cancel_for_threads()
+
+    def _suspended(self) -> None:
+        """The run has been set aside: it goes on as another delivery, and its handler ends here."""
+        if not self.is_handling:
+            return
+        if not self._steps.is_stopped:  # else it is on its way out, and may be cleaning up
+            self._interrupt()
+        self._workplace.on_suspended(self)
 
     def _lost(self) -> None:
         self._link.tell(lambda protocol: protocol.lose((self.token,)))
@@ -118,52 +153,87 @@ class Execution:
 
     def abandon(self) -> asyncio.Future[Answer] | None:
         """The handler does not end although it has to: its run ends, or goes back, without it."""
-        stop = self._steps.stop_order
-        if self._phase is not Phase.HANDLING or self.is_abandoned or stop is None:
+        stop = self._log.stop_order
+        if not self.is_handling or self.is_abandoned or (stop is None and not self._is_set_aside):
             return None
         self.is_abandoned = True
+        if stop is None or self._is_set_aside:
+            return None
         if stop.reason is StopReason.WORKER_STOPPED:
-            return self._link.report(Canceled(self.token, self._steps.recorded, is_worker_stopped=True))
+            return self._link.report(Canceled(self.token, self._log.recorded, is_worker_stopped=True))
         if stop.reason.is_lost:
             return None
-        return self._link.report(Release(self.token, self._steps.recorded, ReleaseReason.CANCEL_IGNORED))
+        return self._link.report(Release(self.token, self._log.recorded, ReleaseReason.CANCEL_IGNORED))
 
     def hand_back(self) -> asyncio.Future[Answer] | None:
         """The worker shuts down: the run goes on elsewhere from what is recorded."""
-        if self._phase is not Phase.HANDLING or self.is_abandoned:
+        stop = self._log.stop_order
+        is_aborted = stop is not None and stop.reason is StopReason.WORKER_STOPPED
+        if not self.is_handling or self.is_abandoned or self._is_set_aside or is_aborted:
             return None
         self.is_abandoned = True
-        answer = self._link.report(Release(self.token, self._steps.recorded, ReleaseReason.SHUTDOWN))
+        answer = self._link.report(Release(self.token, self._log.recorded, ReleaseReason.SHUTDOWN))
         self.stop(Stop(self.token, StopReason.MOVED, "the worker shuts down"))
         return answer
 
     # ---- the handler ----
 
+    async def _end_of_handler(self) -> Item | None:
+        """What is to be reported of the handler's end, or None when nothing may be."""
+        return await self._end_of(self._handle(), self._failed)
+
+    async def _end_of_failure_handler(self, error: BaseException, failure: Failure) -> Item | None:
+        """What is to be reported of the failure handler's end, or None when nothing may be."""
+        self._phase = Phase.HANDLING
+        return await self._end_of(self._handle_failure(error, failure), self._failed_to_handle)
+
     async def _handle(self) -> Item | None:
-        """Calls the handler; what is to be reported of its end, or None when nothing may be."""
+        """Calls the handler."""
         assignment, workflow = self._assignment, self._workflow
+        if assignment.has_more_steps and not self._steps.is_stopped:
+            await self._log.fetch_all()
+        if self._steps.is_stopped:
+            raise asyncio.CancelledError("stopped before it began")
+        arguments, run = self._arguments(), self._run_info()
+        if workflow.is_async:
+            output = await workflow.function(Context(run, self._steps), *arguments)
+        else:
+            handler = functools.partial(workflow.function, BlockingContext(run, self._steps), *arguments)
+            output = await self._workplace.threads.run_handler(handler)
+        if self._is_set_aside:
+            return None
+        return Completed(self.token, self._log.recorded, self._log.payload("the output", output))
+
+    async def _handle_failure(self, error: BaseException, failure: Failure) -> Item:
+        """Calls the failure handler."""
+        handler = self._workflow.on_failure
+        if self._steps.is_stopped:
+            raise asyncio.CancelledError("stopped before it began")
+        if handler is None:
+            raise LookupError(f"this worker has no failure handler of workflow {self._workflow.name!r}")
+        context = FailureContext(self._run_info(), self._input(), error, failure)
+        self._can_be_interrupted = is_async(handler)
+        if self._can_be_interrupted:
+            await handler(context)
+        else:
+            await self._workplace.threads.run_handler(functools.partial(handler, context))
+        return FailureHandled(self.token, self._log.recorded, None)
+
+    def _run_info(self) -> RunInfo:
+        at = self._assignment
+        return RunInfo(at.run_id, at.workflow, at.queue, at.attempt, at.max_attempts, at.delivery_count)
+
+    def _input(self) -> Value:
+        """The input for a failure handler, which may have failed because of it: as JSON where it does not fit."""
         try:
-            if assignment.has_more_steps and not self._steps.is_stopped:
-                await self._steps.fetch_all()
-            if self._steps.is_stopped:
-                raise asyncio.CancelledError("stopped before it began")
-            arguments = self._arguments()
-            run = RunInfo(
-                assignment.run_id,
-                assignment.workflow,
-                assignment.queue,
-                assignment.attempt,
-                assignment.max_attempts,
-                assignment.delivery_count,
-            )
-            if workflow.is_async:
-                output = await workflow.function(Context(run, self._steps), *arguments)
-            else:
-                handler = functools.partial(workflow.function, BlockingContext(run, self._steps), *arguments)
-                output = await self._workplace.threads.run_handler(handler)
-            return Completed(self.token, self._steps.recorded, self._steps.payload("the output", output))
-        except BaseException as error:  # whatever a handler raises, SystemExit too, ends its run and not the worker
-            return self._end_of(error)
+            return next(iter(self._arguments()), None)
+        except InputValidationError:
+            if self._assignment.input is None:
+                return None
+            try:
+                return converter.decode(self._assignment.input.data)
+            except InputValidationError:
+                return self._assignment.input.data
 
     def _arguments(self) -> tuple[Value, ...]:
         if not self._workflow.takes_input:
@@ -174,28 +244,42 @@ class Execution:
         except InputValidationError as error:
             raise InputValidationError(f"the input does not fit: {error}", error.details) from None
 
-    def _end_of(self, error: BaseException) -> Item | None:
-        stop = self._steps.stop_order
-        recorded = self._steps.recorded
-        if stop is not None and stop.reason.is_lost:
+    async def _end_of(
+        self, handling: Coroutine[Value, Value, Item | None], failed: Callable[[Failure], Item]
+    ) -> Item | None:
+        try:
+            return await handling
+        except BaseException as error:  # whatever a handler raises, SystemExit too, ends its run and not the worker
+            self._error = error
+            return self._end_with(error, failed)
+
+    def _end_with(self, error: BaseException, failed: Callable[[Failure], Item]) -> Item | None:
+        stop = self._log.stop_order
+        recorded = self._log.recorded
+        if self._is_set_aside or (stop is not None and stop.reason.is_lost):
             return None
         if not isinstance(error, (asyncio.CancelledError, RunCanceledError)):
-            return self._failed(self._steps.failure(error))
+            return failed(self._log.failure(error))
         if stop is not None:
             return Canceled(self.token, recorded, stop.reason is StopReason.WORKER_STOPPED)
         keeper = self._workplace.keeper
         if keeper.cancelling() or keeper.cancelled():
             # Neither the gateway nor the handler: the program ends its loop, which is no wish to end the run.
-            self._steps.stop_order = Stop(self.token, StopReason.MOVED, "the program ends")
+            self._log.stop_order = Stop(self.token, StopReason.MOVED, "the program ends")
             return Release(self.token, recorded, ReleaseReason.SHUTDOWN)
-        return self._failed(canceled_failure())
+        return failed(canceled_failure())
+
+    def _failed_to_handle(self, failure: Failure) -> FailureHandled:
+        way = failure.traceback or f"{failure.type}: {failure.message}"
+        log.warning("the failure handler of %s %s failed\n%s", self.workflow_name, self.run_id, way)
+        return FailureHandled(self.token, self._log.recorded, failure)
 
     def _failed(self, failure: Failure) -> Failed:
         at = self._assignment
         # Not the exception itself, whose text may be of any length, and may not even be text.
         way = failure.traceback or f"{failure.type}: {failure.message}"
         log.warning("%s %s failed in attempt %d of %d\n%s", at.workflow, at.run_id, at.attempt, at.max_attempts, way)
-        return Failed(self.token, self._steps.recorded, failure)
+        return Failed(self.token, self._log.recorded, failure)
 
     async def _report_end(self, item: Item) -> None:
         reported = self._link.report(item)
@@ -203,10 +287,24 @@ class Execution:
             await asyncio.wait([reported], timeout=ANSWER_TIMEOUT_S)
             return
         answer = await reported
-        if answer.verdict not in (Verdict.INVALID, Verdict.TOO_LARGE):
-            return
-        error = SerializationError(f"the gateway does not take the result: {answer.message}")
-        failed = Failed(self.token, self._steps.recorded, self._steps.failure(error))
-        answer = await self._link.report(failed)
-        if answer.verdict in (Verdict.INVALID, Verdict.TOO_LARGE):
+        if answer.verdict is Verdict.RUN_FAILURE_HANDLER and isinstance(item, Failed):
+            handled = await self._end_of_failure_handler(self._error or raised_again(item.failure), item.failure)
+            self._phase = Phase.REPORTING
+            if handled is not None and not self.is_abandoned:
+                await self._report_end(handled)
+        elif answer.verdict in (Verdict.INVALID, Verdict.TOO_LARGE):
+            await self._report_refused(item, answer)
+
+    async def _report_refused(self, item: Item, answer: Answer) -> None:
+        """The gateway does not take the end as it is: then that is how the run, or its failure handler, has failed."""
+        if self._is_refused:
             self._link.tell(lambda protocol: protocol.give_up(self.token))
+            return
+        self._is_refused = True
+        self._error = SerializationError(f"the gateway does not take the result: {answer.message}")
+        failure = self._log.failure(self._error)
+        await self._report_end(
+            FailureHandled(self.token, self._log.recorded, failure)
+            if isinstance(item, FailureHandled)
+            else Failed(self.token, self._log.recorded, failure)
+        )

@@ -1,7 +1,8 @@
-"""Exceptions as failures: bounded, and made without trusting the exception."""
+"""Exceptions as failures, bounded and made without trusting the exception, and failures as exceptions again."""
 
 from __future__ import annotations
 
+import builtins
 import json
 import os
 import traceback
@@ -20,6 +21,7 @@ MAX_CAUSES: Final = 8
 MAX_DETAILS: Final = 100
 MAX_RELATED: Final = 1000
 TYPE_CHARS: Final = 1024
+ENDS_OF_ITERATORS: Final = (StopIteration, StopAsyncIteration)
 _OURS: Final = str(Path(__file__).parent) + os.sep
 
 _KINDS: Final[tuple[tuple[type[BaseException], FailureKind], ...]] = (
@@ -37,7 +39,8 @@ _KINDS: Final[tuple[tuple[type[BaseException], FailureKind], ...]] = (
 def failure_of(error: BaseException) -> Failure:
     """The failure of an exception, with its causes."""
     links = _chain(error)
-    failure: Failure | None = None
+    # The causes of a run that was waited for lie in its own failure.
+    failure = links[-1].failure.cause if isinstance(links[-1], errors.StepFailedError) else None
     for depth in range(len(links) - 1, -1, -1):
         failure = _cause(links[depth], failure)
     assert failure is not None
@@ -172,3 +175,27 @@ def _bounded(text: str, limit: int) -> str:
     if len(text) > limit:
         text = f"{text[:limit]}... ({len(text)} characters)"
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def child_error(failure: Failure) -> errors.StepFailedError:
+    """What a run that was waited for raises when it did not succeed."""
+    types = {"ChildFailedError": errors.ChildFailedError, "ChildCanceledError": errors.ChildCanceledError}
+    if failure.type not in types:
+        return errors.StepFailedError(f"{failure.type}: {failure.message}", failure)
+    cause = f": {failure.cause.type}: {failure.cause.message}" if failure.cause else ""
+    return types[failure.type](failure.message + cause, failure)
+
+
+def raised_again(failure: Failure) -> Exception:
+    """What a recorded failure raises when the handler comes to it again: the built-in of its name, if it is one."""
+    error = errors.StepFailedError(f"{failure.type}: {failure.message}", failure)
+    builtin = getattr(builtins, failure.type, None)
+    # What ends iterators may not be raised out of a coroutine.
+    if isinstance(builtin, type) and issubclass(builtin, Exception) and not issubclass(builtin, ENDS_OF_ITERATORS):
+        try:
+            again = builtin(failure.message)
+        except TypeError:  # it takes other arguments
+            return error
+        again.__cause__ = error
+        return again
+    return error

@@ -52,6 +52,17 @@ class Stop:
     message: str = ""
 
 
+class StepKind(Enum):
+    """What a step is; a name keeps its kind."""
+
+    FUNCTION = auto()
+    TIMER = auto()
+    EVENT = auto()
+    CHILD = auto()
+    TOKEN = auto()
+    EMIT = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class StepSnapshot:
     """A step on record. `is_by_reference` when its output has to be fetched."""
@@ -64,6 +75,9 @@ class StepSnapshot:
     output: Payload | None = None
     failure: Failure | None = None
     is_by_reference: bool = False
+    kind: StepKind = StepKind.FUNCTION
+    is_open: bool = False
+    """Whether it is a wait that is not over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +97,8 @@ class Assignment:
     """Whether more steps are on record than these."""
     stop: Stop | None = None
     """An order to stop that came before the assignment."""
+    failure: Failure | None = None
+    """The failure to handle, when the failure handler is to be called instead of the handler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +142,70 @@ class Canceled:
     is_worker_stopped: bool
 
 
+@dataclass(frozen=True, slots=True)
+class ChildStart:
+    """A run to start and wait for. None leaves the choice to the gateway; `idempotency_ttl` is in seconds."""
+
+    workflow: str
+    input: Payload
+    queue: str | None = None
+    max_attempts: int | None = None
+    priority: int = 0
+    idempotency_key: str | None = None
+    idempotency_ttl: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A step that waits for the end of a run."""
+
+    name: str
+    seq: int
+    start: ChildStart
+
+
+@dataclass(frozen=True, slots=True)
+class StartWait:
+    """A wait begins while other steps of the run are at work."""
+
+    lease_token: str
+    steps_recorded: int
+    wait: Wait
+
+
+@dataclass(frozen=True, slots=True)
+class Suspend:
+    """The handler can go on only when one of these waits is over."""
+
+    lease_token: str
+    steps_recorded: int
+    waits: tuple[Wait, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """An event to emit as a step. `delay_s` is how long its subscribers wait, `idempotency_ttl` is in seconds."""
+
+    lease_token: str
+    steps_recorded: int
+    name: str
+    seq: int
+    event: str
+    payload: Payload
+    idempotency_key: str | None
+    idempotency_ttl: float | None
+    delay_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class FailureHandled:
+    """The failure handler has ended; `failure` is how it failed itself."""
+
+    lease_token: str
+    steps_recorded: int
+    failure: Failure | None
+
+
 class ReleaseReason(Enum):
     """Why a lease is handed back."""
 
@@ -145,8 +225,9 @@ class Release:
     reason: ReleaseReason
 
 
-Item = StepReport | Completed | Failed | Canceled | Release
-ENDS_LEASE = (Completed, Failed, Canceled, Release)
+Item = StepReport | StartWait | Emit | Suspend | Completed | Failed | FailureHandled | Canceled | Release
+ENDS_LEASE = (Suspend, Completed, Failed, FailureHandled, Canceled, Release)
+"""The items that end a lease, or may."""
 
 
 class Verdict(Enum):
@@ -155,6 +236,9 @@ class Verdict(Enum):
     OK = auto()
     DUPLICATE = auto()
     CONFLICT = auto()
+    RESOLVED = auto()
+    SUSPENDED = auto()
+    RUN_FAILURE_HANDLER = auto()
     LEASE_LOST = auto()
     MOVED = auto()
     STEPS_MISSING = auto()
@@ -174,6 +258,8 @@ class Answer:
     retry_delay_s: float = 0.0
     cancel_requested: bool = False
     stored: StepSnapshot | None = None
+    resolutions: tuple[StepSnapshot, ...] = ()
+    """The waits that are over, or the step that an emit has recorded."""
 
 
 class RejectReason(Enum):
@@ -193,6 +279,16 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
+class CronDefinition:
+    """A cron schedule as it is registered; without input its runs get an empty object."""
+
+    schedule_id: str
+    expression: str
+    timezone: str
+    input: Payload | None
+
+
+@dataclass(frozen=True, slots=True)
 class Definition:
     """A workflow as it is registered. Times are seconds."""
 
@@ -204,6 +300,9 @@ class Definition:
     events: tuple[str, ...]
     run_timeout: float | None
     start_timeout: float | None
+    cron: tuple[CronDefinition, ...] = ()
+    has_failure_handler: bool = False
+    failure_handler_timeout: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

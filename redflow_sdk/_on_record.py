@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from redflow_sdk._leases import Lease, Leases
-from redflow_sdk._messages import Assignment, StepReport, StepSnapshot
+from redflow_sdk._messages import Assignment, StepKind, StepReport, StepSnapshot
 from redflow_sdk._session import Session
 from redflow_sdk._transport.stream import BrokenStream
 
@@ -70,6 +70,8 @@ class OnRecord:
             await asyncio.sleep(TELL_AGAIN_S * 2**times_told * random.uniform(0.5, 1.0))
         reports: list[StepReport] = []
         for step in lease.on_record:
+            if step.kind is not StepKind.FUNCTION:
+                continue  # nobody but the gateway may say what became of a wait or an event
             known = await self.step(lease.assignment.lease_token, step.name) if step.is_by_reference else step
             if known is not None:
                 reports.append(_report_of(known, lease.assignment))

@@ -39,7 +39,7 @@ from redflow_sdk._session import Beat, Session, now
 log = logging.getLogger("redflow.worker")
 
 DRAIN_TIMEOUT_S: Final = 5.0
-ENDING: Final = (Verdict.OK, Verdict.DUPLICATE, Verdict.CANCELED)
+ENDING: Final = (Verdict.OK, Verdict.DUPLICATE, Verdict.SUSPENDED, Verdict.CANCELED)
 """Answers to an item that ends a lease after which the lease is over."""
 
 
@@ -196,7 +196,9 @@ class WorkerProtocol:
         self.timing = opened.timing
         self.max_payload_bytes = opened.max_payload_bytes
         for problem in opened.problems:
-            log.warning("workflow %s is not registered (%s): %s", problem.workflow, problem.reason, problem.message)
+            log.warning(
+                "workflow %s is not in force as it is (%s): %s", problem.workflow, problem.reason, problem.message
+            )
         # A lease that ended by our own report, whose answer was lost, is answered when the report comes again.
         reported = {entry.item.lease_token for entry in self._unanswered.values() if isinstance(entry.item, ENDS_LEASE)}
         self.lose((*opened.lost, *(token for token in opened.finished if token not in reported)))

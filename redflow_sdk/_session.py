@@ -14,8 +14,11 @@ from redflow_sdk._leases import Unanswered
 from redflow_sdk._messages import (
     Answer,
     Assignment,
+    ChildStart,
     Completed,
+    Emit,
     Failed,
+    FailureHandled,
     HeldLease,
     Incoming,
     Item,
@@ -24,10 +27,13 @@ from redflow_sdk._messages import (
     Outgoing,
     Receipt,
     SessionError,
+    StartWait,
     StepReport,
     StepSnapshot,
     Stop,
+    Suspend,
     Timing,
+    Wait,
 )
 from redflow_sdk._transport.stream import BrokenStream, Stream
 from redflow_sdk.errors import SessionRefusedError
@@ -289,8 +295,12 @@ def _size(item: Item) -> int:
             pass
         case Completed(output=output):
             failure = None
-        case Failed(failure=failure):
+        case Failed(failure=failure) | FailureHandled(failure=failure):
             output = None
+        case Emit(payload=output) | StartWait(wait=Wait(start=ChildStart(input=output))):
+            failure = None
+        case Suspend(waits=waits):
+            return 200 * len(waits) + sum(len(wait.start.input.data) for wait in waits)
         case _:
             output = failure = None
     return 256 + (len(output.data) if output else 0) + (size_of(failure) if failure else 0)

@@ -1,4 +1,4 @@
-"""Starting and watching runs."""
+"""Starting and watching runs, and looking at who works on them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from typing import Any, Final, Literal, TypeVar, overload
 from redflow_sdk import converter
 from redflow_sdk._names import check_name
 from redflow_sdk._numbers import MAX_ATTEMPTS, check_count, check_seconds
+from redflow_sdk._step_calls import EmitCall, check_aware, emit_call
 from redflow_sdk._transport.calls import ANSWER_TIME, CALL_TIMEOUT, Calls, Start
 from redflow_sdk._transport.channel import target_or_default
 from redflow_sdk._transport.thread import IoThread, io_thread
 from redflow_sdk._types import Value
 from redflow_sdk.errors import InvalidInputError, RunNotFoundError
 from redflow_sdk.handle import RunHandle
-from redflow_sdk.records import Payload, Run, RunStatus, Step
+from redflow_sdk.records import Payload, Run, RunStatus, Schedule, Stats, Step, WorkerInfo, WorkflowInfo
 from redflow_sdk.workflow import AnyWorkflow, Workflow
 
 InputT = TypeVar("InputT")
@@ -127,8 +128,8 @@ class Client:
         Raises InputValidationError and SerializationError for the input, InvalidInputError, UnknownWorkflowError when
         a name is not registered and no queue is given, IdempotencyKeyReusedError, UnavailableError.
         """
-        if available_at is not None and (not isinstance(available_at, datetime) or available_at.tzinfo is None):
-            raise InvalidInputError(f"available_at must be an aware datetime; got {available_at!r}")
+        if available_at is not None:
+            check_aware("available_at", available_at)
         for field, name in (("queue", queue), ("idempotency_key", idempotency_key)):
             if name is not None:
                 check_name(field, name)
@@ -178,6 +179,43 @@ class Client:
         except TimeoutError:
             raise TimeoutError(f"run {handle.id} has not ended within {timeout} s") from None
 
+    async def emit_event(
+        self,
+        event: str,
+        payload: object = None,
+        *,
+        idempotency_key: str | None = None,
+        idempotency_ttl: float | None = None,
+    ) -> list[str]:
+        """Emits an event: a run of every workflow that subscribes to it is started. Returns their ids.
+
+        All emits with one `idempotency_key` within `idempotency_ttl` seconds (7 days), counted anew with each, are one.
+        Raises InvalidInputError, SerializationError, UnavailableError.
+        """
+        return await self._emit(emit_call("emit", event, payload, idempotency_key, idempotency_ttl))
+
+    async def schedule_event(
+        self,
+        event: str,
+        payload: object = None,
+        *,
+        available_at: datetime,
+        idempotency_key: str | None = None,
+        idempotency_ttl: float | None = None,
+    ) -> list[str]:
+        """Emits an event whose runs are created now and start at `available_at`, an aware time."""
+        call = emit_call("schedule", event, payload, idempotency_key, idempotency_ttl)
+        return await self._emit(dataclasses.replace(call, available_at=check_aware("available_at", available_at)))
+
+    async def _emit(self, call: EmitCall) -> list[str]:
+        calls, io = self.connection()
+        return await io.run(calls.emit_event(call))
+
+    async def list_schedules(self, *, workflow: str | None = None) -> list[Schedule]:
+        """The cron schedules in force, of one workflow or of all, by the names of their workflows."""
+        calls, io = self.connection()
+        return await io.run(calls.list_schedules(workflow or ""))
+
     def handle(self, run_id: str) -> RunHandle[Value]:
         """The handle of a run by its id."""
         return RunHandle(run_id, self, Any)
@@ -208,6 +246,26 @@ class Client:
         """The run when it ends within `timeout` seconds, at most 45; else None. Raises RunNotFoundError."""
         calls, io = self.connection()
         return await io.run(calls.wait_run(run_id, timeout))
+
+    async def get_workflow(self, name: str) -> WorkflowInfo:
+        """A workflow as it is registered. Raises UnknownWorkflowError."""
+        calls, io = self.connection()
+        return await io.run(calls.get_workflow(name))
+
+    async def list_workflows(self) -> list[WorkflowInfo]:
+        """All registered workflows, by name."""
+        calls, io = self.connection()
+        return await io.run(calls.list_workflows())
+
+    async def list_workers(self) -> list[WorkerInfo]:
+        """The workers connected to any gateway, by name; at most 1,000."""
+        calls, io = self.connection()
+        return await io.run(calls.list_workers())
+
+    async def stats(self) -> Stats:
+        """How many runs there are, and where they wait."""
+        calls, io = self.connection()
+        return await io.run(calls.stats())
 
     async def close(self) -> None:
         """Ends the connection."""

@@ -58,6 +58,14 @@ class StepFailedError(RedflowError):
         self.failure = failure
 
 
+class ChildFailedError(StepFailedError):
+    """A run that a step waited for has failed; `failure.cause` is how."""
+
+
+class ChildCanceledError(StepFailedError):
+    """A run that a step waited for was canceled."""
+
+
 class RunCanceledError(RedflowError):
     """Raised in `def` handlers and steps of a run that was canceled or lost to this worker."""
 

@@ -1,12 +1,14 @@
-"""Runs, steps and failures as they are on record."""
+"""Runs, steps and failures, workflows, workers and lanes as they are on record."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
 from redflow_sdk._types import Json
+from redflow_sdk.retry import RetryPolicy
 
 RunStatus = Literal["scheduled", "queued", "running", "waiting", "succeeded", "failed", "canceled", "unknown"]
 """`unknown` is one that a newer gateway has and this SDK does not."""
@@ -57,6 +59,7 @@ class WaitingFor:
     kind: str
     until: datetime | None = None
     detail: str = ""
+    step_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,9 @@ class Run:
     losses: int = 0
     waiting_for: tuple[WaitingFor, ...] = ()
     worker_name: str = ""
+    failure_handler: str = ""
+    """What became of the failure handler: pending, done, failed or not_run; empty when there is nothing to say."""
+    failure_handler_failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +106,109 @@ class Step:
     failure: Failure | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    child_run_id: str = ""
+    """The run that the step waits for, or waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class CronTrigger:
+    """A schedule that starts runs; an empty `timezone` is UTC."""
+
+    id: str
+    expression: str
+    timezone: str = ""
+    input: Json = None
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A cron schedule in force: its next occurrence, the last one that started a run, and how many passed unseen."""
+
+    id: str
+    workflow: str
+    cron: CronTrigger
+    next_at: datetime | None
+    last_at: datetime | None
+    skipped: int
+    problem: str
+    """Why it can start no runs; empty when it can."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowInfo:
+    """A workflow as the gateway has it registered. Time-outs are in seconds; None where there is no limit."""
+
+    name: str
+    queue: str
+    max_attempts: int
+    retry: RetryPolicy | None
+    """None is the gateway's: 0.25 s, doubled up to 30 s, plus up to 0.1 s."""
+    owner: str
+    build_id: str
+    updated_at: datetime
+    """When a worker said last that this definition is in use."""
+    run_timeout: float | None = None
+    start_timeout: float | None = None
+    failure_handler_timeout: float | None = None
+    has_failure_handler: bool = False
+    cron: tuple[CronTrigger, ...] = ()
+    events: tuple[str, ...] = ()
+    """Each event of one of these names starts a run."""
+    input_schema: Json = None
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """A worker that is connected to some gateway. `id` stays the same when it connects anew.
+
+    `leases` and `is_draining` may be ten seconds old: so often gateways tell of their workers.
+    """
+
+    id: str
+    name: str
+    owner: str
+    build_id: str
+    sdk_name: str
+    sdk_version: str
+    language: str
+    queues: tuple[str, ...]
+    workflows: tuple[str, ...]
+    slot_limit: int
+    """How many runs it works on at once."""
+    leases: int
+    """How many it holds."""
+    is_draining: bool
+    """It ends, and takes nothing more."""
+    connected_at: datetime
+    gateway_id: str
+    session_id: str
+
+    @property
+    def free_slots(self) -> int:
+        """How many more runs it would take."""
+        return 0 if self.is_draining else max(0, self.slot_limit - self.leases)
+
+    def serves(self, queue: str, workflow: str) -> bool:
+        """Whether it takes runs of the workflow from the queue."""
+        return queue in self.queues and workflow in self.workflows
+
+
+@dataclass(frozen=True, slots=True)
+class LaneDepth:
+    """How many runs of a workflow wait in a queue for a worker."""
+
+    queue: str
+    workflow: str
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """How many runs there are in each status, and how many wait in which lane."""
+
+    runs: Mapping[RunStatus, int]
+    lanes: tuple[LaneDepth, ...]
+    """Those with runs that filled last, at most 500."""
+    lane_count: int
+    """All those with runs."""

@@ -21,14 +21,16 @@ from redflow_sdk._connection import Connection
 from redflow_sdk._crew import Crew
 from redflow_sdk._fence import Fence
 from redflow_sdk._loop_watch import LoopWatch
-from redflow_sdk._messages import Definition, Opening
+from redflow_sdk._messages import CronDefinition, Definition, Opening
 from redflow_sdk._names import check_name
 from redflow_sdk._numbers import check_count, check_seconds
 from redflow_sdk._protocol import WorkerProtocol
 from redflow_sdk._transport.channel import target_or_default
 from redflow_sdk._transport.thread import IoThread, io_thread
 from redflow_sdk._types import Value
+from redflow_sdk.cron import Cron
 from redflow_sdk.errors import InvalidInputError
+from redflow_sdk.records import Payload
 from redflow_sdk.workflow import AnyWorkflow, Workflow
 
 log = logging.getLogger("redflow.worker")
@@ -279,7 +281,15 @@ def _definition(workflow: AnyWorkflow) -> Definition:
         events=workflow.events,
         run_timeout=workflow.run_timeout,
         start_timeout=workflow.start_timeout,
+        cron=tuple(map(_cron, workflow.cron)),
+        has_failure_handler=workflow.on_failure is not None,
+        failure_handler_timeout=workflow.failure_handler_timeout,
     )
+
+
+def _cron(cron: Cron) -> CronDefinition:
+    data = cron.data
+    return CronDefinition(cron.id, cron.expression, cron.timezone, None if data is None else Payload(data))
 
 
 def _build_id(workflows: Sequence[AnyWorkflow]) -> str:

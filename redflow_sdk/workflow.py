@@ -16,13 +16,15 @@ from redflow_sdk._hints import Scope, resolved
 from redflow_sdk._names import check_name
 from redflow_sdk._numbers import check_seconds
 from redflow_sdk._types import Annotation, Function, Value
-from redflow_sdk.context import BlockingContext, Context
+from redflow_sdk.context import BlockingContext, Context, FailureContext
 from redflow_sdk.converter import decode, encode, get_to_know
-from redflow_sdk.errors import InputValidationError
+from redflow_sdk.cron import Cron
+from redflow_sdk.errors import InputValidationError, InvalidInputError
 from redflow_sdk.retry import RetryPolicy
 
 InputT = TypeVar("InputT", contravariant=True)
 OutputT = TypeVar("OutputT", covariant=True)
+T = TypeVar("T")
 
 DEFAULT_QUEUE = "default"
 
@@ -42,6 +44,9 @@ class Workflow(Generic[InputT, OutputT]):
     input_type: object
     output_type: object
     is_async: bool
+    cron: tuple[Cron, ...] = ()
+    on_failure: Function | None = None
+    failure_handler_timeout: float | None = None
 
     @property
     def max_attempts(self) -> int:
@@ -53,7 +58,10 @@ class Workflow(Generic[InputT, OutputT]):
         """Digest over everything the gateway is told about it."""
         # As floats: 5 and 5.0 are told alike.
         retry = [*map(float, dataclasses.astuple(self.retry))] if self.retry else None
-        told = [self.name, self.queue, retry, self.events, self.run_timeout, self.start_timeout]
+        told: list[object] = [self.name, self.queue, retry, self.events, self.run_timeout, self.start_timeout]
+        if self.cron or self.on_failure:
+            cron = [[each.id, each.expression, each.timezone, (each.data or b"").hex()] for each in self.cron]
+            told += [cron, self.on_failure is not None, self.failure_handler_timeout]
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:22]
 
     def validate(self, value: InputT) -> bytes:
@@ -86,9 +94,12 @@ def workflow(
     name: str | None = None,
     queue: str = DEFAULT_QUEUE,
     retry: RetryPolicy | None = None,
+    cron: Sequence[Cron] = (),
     events: Sequence[str] = (),
+    on_failure: Callable[[FailureContext], object] | None = None,
     run_timeout: float | None = None,
     start_timeout: float | None = None,
+    failure_handler_timeout: float | None = None,
 ) -> _Decorator: ...
 def workflow(
     function: Function | None = None,
@@ -96,20 +107,28 @@ def workflow(
     name: str | None = None,
     queue: str = DEFAULT_QUEUE,
     retry: RetryPolicy | None = None,
+    cron: Sequence[Cron] = (),
     events: Sequence[str] = (),
+    on_failure: Callable[[FailureContext], object] | None = None,
     run_timeout: float | None = None,
     start_timeout: float | None = None,
+    failure_handler_timeout: float | None = None,
 ) -> Value:
     """Makes a workflow of a function `(ctx)` or `(ctx, input)`, `async def` or `def`.
 
-    `name` defaults to the function's. `run_timeout` and `start_timeout` are seconds: from the first start to the end,
-    and from being due to the first start.
+    `name` defaults to the function's. `cron` starts runs at times, `events` names those that start one each.
+    `on_failure`, `async def` or `def`, is called when a run has failed for good, not when it was canceled, and has
+    returned before anybody sees the run as failed; what it returns or raises changes nothing of that.
+
+    `run_timeout`, `start_timeout` and `failure_handler_timeout` are seconds: from the first start to the end, from
+    being due to the first start, and from the failure to the end of the failure handler (5 minutes).
 
         @workflow(name="greet", retry=RetryPolicy(max_attempts=3))
         async def greet(ctx: Context, name: str) -> str:
             return await ctx.step.run("compose", lambda: f"hello {name}")
     """
-    settings = _Settings(name, queue, retry, tuple(events), run_timeout, start_timeout)
+    timeouts = (run_timeout, start_timeout, failure_handler_timeout)
+    settings = _Settings(name, queue, retry, _several("events", events), _several("cron", cron), on_failure, *timeouts)
 
     def decorate(function: Function) -> AnyWorkflow:
         return _define(function, settings, Scope.of_frame(sys._getframe(1)))
@@ -125,17 +144,22 @@ class _Settings:
     queue: str
     retry: RetryPolicy | None
     events: tuple[str, ...]
+    cron: tuple[Cron, ...]
+    on_failure: Function | None
     run_timeout: float | None
     start_timeout: float | None
+    failure_handler_timeout: float | None
 
 
 def _define(function: Function, settings: _Settings, scope: Scope) -> AnyWorkflow:
     name = check_name("name", function.__name__ if settings.name is None else settings.name)
+    if settings.on_failure is not None and not callable(settings.on_failure):
+        raise InvalidInputError(f"on_failure must be a function; got {ascii(settings.on_failure)[:100]}")
     input_type, output_type = _types(name, function, scope)
-    is_async = _is_async(function)
-    return Workflow(
+    awaits = is_async(function)
+    defined: AnyWorkflow = Workflow(
         name=name,
-        function=_awaited(function) if is_async and not inspect.iscoroutinefunction(function) else function,
+        function=_awaited(function) if awaits and not inspect.iscoroutinefunction(function) else function,
         queue=check_name("queue", settings.queue),
         retry=settings.retry,
         events=tuple(check_name("events", event) for event in settings.events),
@@ -144,8 +168,39 @@ def _define(function: Function, settings: _Settings, scope: Scope) -> AnyWorkflo
         takes_input=input_type is not _NONE,
         input_type=Any if input_type is _NONE else input_type,
         output_type=output_type,
-        is_async=is_async,
+        is_async=awaits,
+        cron=settings.cron,
+        on_failure=settings.on_failure,
+        failure_handler_timeout=_seconds("failure_handler_timeout", settings.failure_handler_timeout),
     )
+    _check_cron(defined)
+    return defined
+
+
+def _several(field: str, values: Sequence[T]) -> tuple[T, ...]:
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        raise InvalidInputError(f"{field} must be a list; got {ascii(values)[:100]}")
+    return tuple(values)
+
+
+def _check_cron(workflow: AnyWorkflow) -> None:
+    """Raises InvalidInputError for two schedules of one id, InputValidationError for input that does not fit."""
+    for cron in workflow.cron:
+        if not isinstance(cron, Cron):
+            raise InvalidInputError(f"cron must be a list of Cron; has {ascii(cron)[:100]}")
+    ids = [cron.id for cron in workflow.cron if cron.id]
+    for cron in workflow.cron:
+        if ids.count(cron.id) > 1:
+            raise InvalidInputError(f"Duplicate cron trigger id {cron.id!r} in workflow {workflow.name!r}")
+        where = f"the input of cron schedule {cron.expression!r} of workflow {workflow.name!r}"
+        data = cron.data
+        if not workflow.takes_input and data not in (None, b"null"):
+            raise InputValidationError(f"{where}: the workflow takes none; got {type(cron.input).__name__}")
+        if workflow.takes_input:
+            try:
+                decode(b"{}" if data is None else data, workflow.input_type)
+            except InputValidationError as error:
+                raise InputValidationError(f"{where}: {error}", error.details) from None
 
 
 _NONE: Final = inspect.Parameter.empty
@@ -179,7 +234,7 @@ def _types(name: str, function: Function, scope: Scope) -> tuple[Annotation, Ann
 def _check_context(name: str, function: Function, signature: inspect.Signature, scope: Scope) -> None:
     """Whether the first argument is annotated as what the handler will be given, if it is annotated at all."""
     first = next(iter(signature.parameters.values()), None)
-    given, other = (Context, BlockingContext) if _is_async(function) else (BlockingContext, Context)
+    given, other = (Context, BlockingContext) if is_async(function) else (BlockingContext, Context)
     if first is None or first.annotation is _NONE:
         return
     try:
@@ -191,7 +246,8 @@ def _check_context(name: str, function: Function, signature: inspect.Signature, 
         raise TypeError(f"workflow {name!r} is a `{kind}`: its context is a {given.__name__}, not a {other.__name__}")
 
 
-def _is_async(function: Function) -> bool:
+def is_async(function: Function) -> bool:
+    """Whether calling it gives something to await."""
     return inspect.iscoroutinefunction(inspect.unwrap(function, stop=inspect.iscoroutinefunction))
 
 

@@ -11,8 +11,10 @@ from redflow_server.domain.errors import RedisUnfit
 from redflow_server.domain.ids import new_name
 from redflow_server.domain.leases import Stop
 from redflow_server.engine.dispatcher import Dispatcher
+from redflow_server.engine.events import Events
 from redflow_server.engine.registry import Registry
 from redflow_server.engine.runs import Runs
+from redflow_server.engine.schedules import Schedules
 from redflow_server.engine.sessions import Sessions
 from redflow_server.engine.steps import Steps
 from redflow_server.engine.stops import EarlyStops
@@ -22,10 +24,12 @@ from redflow_server.engine.waiters import Waiters
 from redflow_server.loops.duties import Duties
 from redflow_server.loops.loop import Loop
 from redflow_server.rpc import convert_server
-from redflow_server.rpc.convert_session import SessionReader, SessionWriter
 from redflow_server.rpc.errors import Answering
+from redflow_server.rpc.event_service import EventService
 from redflow_server.rpc.run_service import RunService
 from redflow_server.rpc.server import RpcServer
+from redflow_server.rpc.session_reader import SessionReader
+from redflow_server.rpc.session_writer import SessionWriter
 from redflow_server.rpc.system_service import SystemService
 from redflow_server.rpc.worker_service import WorkerService
 from redflow_server.rpc.workflow_service import WorkflowService
@@ -58,7 +62,8 @@ class Gateway:
         self._wakeups = Wakeups(self._dial, keys, self.gateway_id, self)
 
         self._waiters = Waiters(self.store, self.gateway_id)
-        self._registry = Registry(self.store)
+        self._schedules = Schedules(self.store, self.telemetry)
+        self._registry = Registry(self.store, self._schedules)
         early_stops = EarlyStops(keep_s=config.timing.delivery_ms / 1000)
         self._dispatcher = Dispatcher(self.store, config.timing, early_stops, self.telemetry)
         self._sessions = Sessions(
@@ -71,9 +76,12 @@ class Gateway:
             telemetry=self.telemetry,
         )
         self._runs = Runs(self.store, self._waiters, config.limits)
+        self._events = Events(self.store, config.limits)
         self._system = System(self.store, self._admin, config.prefix, config.allows_reset)
         upkeep = Upkeep(self.store, config.timing, self._dispatcher, self.telemetry, config.upkeep)
-        self.duties = Duties(upkeep, self._sessions, self._waiters, config.timing, self.telemetry)
+        self.duties = Duties(
+            upkeep, self._schedules, self._sessions, self._waiters, timing=config.timing, telemetry=self.telemetry
+        )
         self._health_loop = Loop("health", self._report_health, HEALTH_S, self.telemetry)
         self._is_draining = False
         self._rpc: RpcServer | None = None
@@ -117,6 +125,7 @@ class Gateway:
         return RpcServer(
             worker=WorkerService(self._sessions, Steps(self.store), reader, writer, self.telemetry),
             runs=RunService(self._runs),
+            events=EventService(self._events),
             workflows=WorkflowService(self._registry),
             system=SystemService(self._system, self._runs, info),
             answering=Answering(self.telemetry, limits.max_message_bytes),

@@ -15,8 +15,9 @@ from typing import Any, Final
 import pytest
 from _pytest.mark import ParameterSet
 
+from redflow_server.domain.events import NewEvent
 from redflow_server.domain.failures import Failure, FailureKind
-from redflow_server.domain.ids import new_run_id, new_secret
+from redflow_server.domain.ids import new_event_id, new_run_id, new_secret
 from redflow_server.domain.leases import (
     AbortRun,
     Claim,
@@ -32,7 +33,7 @@ from redflow_server.domain.leases import (
     StepRecord,
 )
 from redflow_server.domain.payloads import Payload
-from redflow_server.domain.registry import Registration, WorkflowDefinition
+from redflow_server.domain.registry import CronSchedule, PlannedSchedule, Registration, WorkflowDefinition
 from redflow_server.domain.runs import NewRun
 from redflow_server.domain.states import RunStatus, StepKind, StepStatus
 from redflow_server.store.keys import Keys, lane_name
@@ -40,6 +41,7 @@ from redflow_server.store.replies import Reaped
 from redflow_server.store.store import Store
 from redflow_server.store.wire import Dial
 from tests.redis_command import RedisCommand
+from tests.wait_builders import a_suspension
 
 Changes = Any  # Any: fields of the dataclass that is built
 
@@ -58,7 +60,7 @@ MISSING: Final = "missing"
 HALF_WRITTEN: Final = "half-written"
 STATES: Final = (*RunStatus, MISSING, HALF_WRITTEN)
 """Every state that `put_in_state` makes: all statuses, no run at all, and a record without a status."""
-PLANTED: Final = (RunStatus.WAITING, HALF_WRITTEN)
+PLANTED: Final = (HALF_WRITTEN,)
 """Those that are written by hand, and break an invariant."""
 
 
@@ -84,7 +86,7 @@ def a_workflow(**changes: Changes) -> WorkflowDefinition:
 
 def a_claim(*lanes: Lane, **changes: Changes) -> Claim:
     """A claim by `STAMP` of up to 10 runs from the lanes (from `LANE` when none is given), with a fresh secret."""
-    claim = Claim(stamp=STAMP, lanes=lanes or (LANE,), count=10, secret=new_secret(), delivery_ms=DELIVERY_MS)
+    claim = Claim(stamp=STAMP, lanes=lanes or (LANE,), count=10, secret=new_secret(), lease_ms=DELIVERY_MS)
     return replace(claim, **changes)
 
 
@@ -213,7 +215,7 @@ async def let_leases_expire(store: Store) -> Reaped:
 
 
 async def put_in_state(store: Store, redis: RedisCommand, keys: Keys, state: str) -> str:
-    """A run of `LANE` in a state of `STATES`; its id. The lane must be empty. `waiting` is written by hand."""
+    """A run of `LANE` in a state of `STATES`; its id. The lane must be empty."""
     if state == MISSING:
         return new_run_id()
     if state == HALF_WRITTEN:
@@ -227,7 +229,7 @@ async def put_in_state(store: Store, redis: RedisCommand, keys: Keys, state: str
     lease = await start_one(store)
     match state:
         case RunStatus.WAITING:
-            await _write_waiting(redis, keys, lease.run_id)
+            await store.suspend(a_suspension(lease))
         case RunStatus.SUCCEEDED:
             await store.complete(a_completion(lease))
         case RunStatus.FAILED:
@@ -235,19 +237,6 @@ async def put_in_state(store: Store, redis: RedisCommand, keys: Keys, state: str
         case RunStatus.CANCELED:
             await store.abort(an_abort(lease))
     return lease.run_id
-
-
-async def _write_waiting(redis: RedisCommand, keys: Keys, run_id: str) -> None:
-    seq = await redis("ZSCORE", keys.status(RunStatus.RUNNING), run_id)
-    await redis("HSET", keys.run(run_id), "status", RunStatus.WAITING)
-    await redis("HDEL", keys.run(run_id), "leaseToken", "leaseOwner", "acked")
-    await redis("ZREM", keys.leases, run_id)
-    for running, waiting in (
-        (keys.status(RunStatus.RUNNING), keys.status(RunStatus.WAITING)),
-        (keys.workflow_status(RunStatus.RUNNING, "w"), keys.workflow_status(RunStatus.WAITING, "w")),
-    ):
-        await redis("ZREM", running, run_id)
-        await redis("ZADD", waiting, seq, run_id)
 
 
 @asynccontextmanager
@@ -372,3 +361,17 @@ class Messages:
                 if text == end:
                     return heard
                 heard.append(text)
+
+
+# ---- events and schedules ----
+
+
+def an_event(name: str = "paid", data: bytes = b'{"n":1}', **changes: Changes) -> NewEvent:
+    """An event with an id of its own."""
+    return replace(NewEvent(new_event_id(), name, Payload(data)), **changes)
+
+
+def a_schedule(schedule_id: str = "cron-1", next_at_ms: int = START_MS + 1000, **changes: Changes) -> PlannedSchedule:
+    """A schedule of workflow `w` each second, with its next occurrence; the changes are of its definition."""
+    cron = replace(CronSchedule("", "* * * * * *", "", None), **changes)
+    return PlannedSchedule(schedule_id, LANE.workflow, cron, next_at_ms)

@@ -7,12 +7,22 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from redflow_sdk._step_calls import EmitCall
 from redflow_sdk._transport import convert
 from redflow_sdk._transport.channel import call, open_channel
 from redflow_sdk.errors import InvalidInputError
-from redflow_sdk.proto.api.v1 import run_service_pb2, run_service_pb2_grpc
+from redflow_sdk.proto.api.v1 import (
+    event_service_pb2,
+    event_service_pb2_grpc,
+    run_service_pb2,
+    run_service_pb2_grpc,
+    system_service_pb2,
+    system_service_pb2_grpc,
+    workflow_service_pb2,
+    workflow_service_pb2_grpc,
+)
 from redflow_sdk.proto.v1 import run_pb2
-from redflow_sdk.records import Payload, Run, RunStatus, Step
+from redflow_sdk.records import Payload, Run, RunStatus, Schedule, Stats, Step, WorkerInfo, WorkflowInfo
 
 CALL_TIMEOUT: Final = 15.0
 """Seconds until a call is given up."""
@@ -62,6 +72,9 @@ class Calls:
         self._target = target
         self._channel = open_channel(target)
         self._runs = run_service_pb2_grpc.RunServiceStub(self._channel)
+        self._events = event_service_pb2_grpc.EventServiceStub(self._channel)
+        self._workflows = workflow_service_pb2_grpc.WorkflowServiceStub(self._channel)
+        self._system = system_service_pb2_grpc.SystemServiceStub(self._channel)
 
     async def close(self) -> None:
         """Closes the channel."""
@@ -121,6 +134,62 @@ class Calls:
         request = run_service_pb2.WaitRunRequest(run_id=run_id, timeout=convert.duration(timeout))
         response = await call(self._runs.WaitRun, request, timeout + ANSWER_TIME)
         return convert.run_of(response.run) if response.done else None
+
+    async def get_workflow(self, name: str) -> WorkflowInfo:
+        """One registered workflow."""
+        request = workflow_service_pb2.GetWorkflowRequest(name=name)
+        response = await call(self._workflows.GetWorkflow, request, CALL_TIMEOUT)
+        return convert.workflow_of(response.workflow)
+
+    async def list_workflows(self) -> list[WorkflowInfo]:
+        """All registered workflows, by name."""
+        workflows: list[WorkflowInfo] = []
+        token = ""
+        while True:
+            request = workflow_service_pb2.ListWorkflowsRequest(page_size=500, page_token=token)
+            response = await call(self._workflows.ListWorkflows, request, CALL_TIMEOUT)
+            workflows += map(convert.workflow_of, response.workflows)
+            token = response.next_page_token
+            if not token:
+                return workflows
+
+    async def list_schedules(self, workflow: str) -> list[Schedule]:
+        """The cron schedules of a workflow, or of all."""
+        schedules: list[Schedule] = []
+        token = ""
+        while True:
+            request = workflow_service_pb2.ListSchedulesRequest(workflow=workflow, page_size=500, page_token=token)
+            response = await call(self._workflows.ListSchedules, request, CALL_TIMEOUT)
+            schedules += map(convert.schedule_of, response.schedules)
+            token = response.next_page_token
+            if not token:
+                return schedules
+
+    async def emit_event(self, emit: EmitCall) -> list[str]:
+        """Emits an event; a repeat answers the same runs."""
+        request = event_service_pb2.EmitEventRequest(
+            event_name=emit.event,
+            payload=convert.payload(emit.payload),
+            idempotency_key=emit.idempotency_key or "",
+            request_id=secrets.token_urlsafe(16),
+        )
+        if emit.available_at is not None:
+            request.available_time.CopyFrom(convert.timestamp(emit.available_at))
+        if emit.idempotency_ttl is not None:
+            request.idempotency_ttl.CopyFrom(convert.duration(emit.idempotency_ttl))
+        response = await call(self._events.EmitEvent, request, CALL_TIMEOUT)
+        return list(response.run_ids)
+
+    async def list_workers(self) -> list[WorkerInfo]:
+        """The connected workers, by name."""
+        response = await call(self._system.ListWorkers, system_service_pb2.ListWorkersRequest(), CALL_TIMEOUT)
+        workers = map(convert.worker_of, response.workers)
+        return sorted(workers, key=lambda worker: (worker.name, worker.connected_at, worker.session_id))
+
+    async def stats(self) -> Stats:
+        """Counts of runs, and the depth of lanes."""
+        response = await call(self._system.GetStats, system_service_pb2.GetStatsRequest(), CALL_TIMEOUT)
+        return convert.stats_of(response)
 
 
 def _start_request(start: Start) -> run_service_pb2.StartRunRequest:

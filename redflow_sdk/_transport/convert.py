@@ -4,15 +4,32 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import Final, cast
+from typing import Final, cast, overload
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from redflow_sdk._types import Value
-from redflow_sdk.proto.v1 import failure_pb2, payload_pb2, run_pb2
-from redflow_sdk.records import Failure, FailureKind, Payload, Run, RunStatus, Step, StepStatus, WaitingFor
+from redflow_sdk.proto.api.v1 import system_service_pb2
+from redflow_sdk.proto.v1 import failure_pb2, payload_pb2, run_pb2, workflow_pb2
+from redflow_sdk.records import (
+    CronTrigger,
+    Failure,
+    FailureKind,
+    LaneDepth,
+    Payload,
+    Run,
+    RunStatus,
+    Schedule,
+    Stats,
+    Step,
+    StepStatus,
+    WaitingFor,
+    WorkerInfo,
+    WorkflowInfo,
+)
+from redflow_sdk.retry import RetryPolicy
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -28,6 +45,11 @@ RUN_STATUS: Final = {status: number for number, status in RUN_STATUS_OF.items()}
 STEP_STATUS_OF: Final = {
     number: cast("StepStatus", name.removeprefix("STEP_STATUS_").lower())  # cast: as above
     for name, number in run_pb2.StepStatus.items()
+    if number
+}
+HANDLER_STATE_OF: Final = {
+    number: name.removeprefix("FAILURE_HANDLER_STATE_").lower()
+    for name, number in run_pb2.FailureHandlerState.items()
     if number
 }
 STEP_KIND_OF: Final = {
@@ -69,6 +91,15 @@ def seconds_of(length: Duration) -> float:
     return length.seconds + length.nanos / 1_000_000_000
 
 
+def optional_seconds_of(message: Message, field: str) -> float | None:
+    """An optional length of time of a message, in seconds."""
+    return seconds_of(getattr(message, field)) if message.HasField(field) else None
+
+
+@overload
+def payload(value: Payload) -> payload_pb2.Payload: ...
+@overload
+def payload(value: Payload | None) -> payload_pb2.Payload | None: ...
 def payload(value: Payload | None) -> payload_pb2.Payload | None:
     """A payload for the wire."""
     return None if value is None else payload_pb2.Payload(data=value.data, content_type=value.content_type)
@@ -123,7 +154,7 @@ def failure_of(message: failure_pb2.Failure) -> Failure:
         details=json_of(message, "details"),
         cause=failure_of(message.cause) if message.HasField("cause") else None,
         no_retry=message.retry_hint == failure_pb2.RETRY_HINT_NO_RETRY,
-        retry_after=seconds_of(message.next_retry_delay) if message.HasField("next_retry_delay") else None,
+        retry_after=optional_seconds_of(message, "next_retry_delay"),
     )
 
 
@@ -151,10 +182,19 @@ def run_of(message: run_pb2.Run) -> Run:
         delivery_count=message.delivery_count,
         losses=message.losses,
         waiting_for=tuple(
-            WaitingFor(WAITING_KIND_OF.get(waiting.kind, UNKNOWN), moment_of(waiting, "until_time"), waiting.detail)
+            WaitingFor(
+                WAITING_KIND_OF.get(waiting.kind, UNKNOWN),
+                moment_of(waiting, "until_time"),
+                waiting.detail,
+                waiting.step_name,
+            )
             for waiting in message.waiting_for
         ),
         worker_name=message.worker_name,
+        failure_handler=HANDLER_STATE_OF.get(message.failure_handler, UNKNOWN) if message.failure_handler else "",
+        failure_handler_failure=failure_of(message.failure_handler_failure)
+        if message.HasField("failure_handler_failure")
+        else None,
     )
 
 
@@ -170,4 +210,87 @@ def step_of(message: run_pb2.Step) -> Step:
         failure=failure_of(message.failure) if message.HasField("failure") else None,
         started_at=moment_of(message, "start_time"),
         finished_at=moment_of(message, "finish_time"),
+        child_run_id=message.child_run_id,
+    )
+
+
+def schedule_of(message: workflow_pb2.Schedule) -> Schedule:
+    """A cron schedule from the wire."""
+    return Schedule(
+        id=message.schedule_id,
+        workflow=message.workflow,
+        cron=_cron_of(message.cron),
+        next_at=moment_of(message, "next_time"),
+        last_at=moment_of(message, "last_time"),
+        skipped=message.skipped_count,
+        problem=message.problem,
+    )
+
+
+def _cron_of(message: workflow_pb2.CronSchedule) -> CronTrigger:
+    return CronTrigger(message.schedule_id, message.expression, message.timezone, json_of(message, "input"))
+
+
+def workflow_of(message: workflow_pb2.Workflow) -> WorkflowInfo:
+    """A registered workflow from the wire."""
+    definition = message.definition
+    return WorkflowInfo(
+        name=definition.name,
+        queue=definition.queue,
+        max_attempts=definition.max_attempts,
+        retry=_retry_of(definition),
+        owner=message.owner,
+        build_id=message.build_id,
+        updated_at=moment_of(message, "update_time") or _EPOCH,
+        run_timeout=optional_seconds_of(definition, "run_timeout"),
+        start_timeout=optional_seconds_of(definition, "start_timeout"),
+        failure_handler_timeout=optional_seconds_of(definition, "failure_handler_timeout"),
+        has_failure_handler=definition.has_failure_handler,
+        cron=tuple(map(_cron_of, definition.cron)),
+        events=tuple(trigger.event_name for trigger in definition.event_triggers),
+        input_schema=json_of(definition, "input_json_schema"),
+        digest=definition.definition_digest,
+    )
+
+
+def _retry_of(definition: workflow_pb2.WorkflowDefinition) -> RetryPolicy | None:
+    if not definition.HasField("retry_policy"):
+        return None
+    policy = definition.retry_policy
+    return RetryPolicy(
+        max_attempts=definition.max_attempts,
+        initial=seconds_of(policy.initial_interval),
+        multiplier=policy.backoff_multiplier,
+        maximum=seconds_of(policy.maximum_interval),
+        jitter=policy.jitter_ratio,
+    )
+
+
+def worker_of(message: system_service_pb2.Worker) -> WorkerInfo:
+    """A connected worker from the wire."""
+    return WorkerInfo(
+        id=message.instance_id,
+        name=message.worker_name,
+        owner=message.owner,
+        build_id=message.build_id,
+        sdk_name=message.sdk.name,
+        sdk_version=message.sdk.version,
+        language=message.sdk.language,
+        queues=tuple(message.queues),
+        workflows=tuple(message.workflows),
+        slot_limit=message.slot_limit,
+        leases=message.leases,
+        is_draining=message.draining,
+        connected_at=moment_of(message, "connect_time") or _EPOCH,
+        gateway_id=message.gateway_id,
+        session_id=message.session_id,
+    )
+
+
+def stats_of(message: system_service_pb2.GetStatsResponse) -> Stats:
+    """Counts from the wire."""
+    return Stats(
+        runs={RUN_STATUS_OF.get(count.status, "unknown"): count.count for count in message.runs},
+        lanes=tuple(LaneDepth(lane.queue, lane.workflow, lane.depth) for lane in message.lanes),
+        lane_count=message.lane_count,
     )

@@ -32,6 +32,24 @@ class Parser(argparse.ArgumentParser):
         write(message.removesuffix("\n"))
 
 
+def add_verb(
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str, example: str, about: str = ""
+) -> argparse.ArgumentParser:
+    """A verb of a noun. Its help says `about`, else the summary, and ends with an example of it."""
+    return verbs.add_parser(
+        name,
+        help=summary,
+        description=about or f"{summary[0].upper()}{summary[1:]}.",
+        epilog=ending_with(example),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def ending_with(example: str) -> str:
+    """The end of a help."""
+    return f"example:\n  {example}"
+
+
 def add_output(parser: argparse.ArgumentParser) -> None:
     """The choice of table or JSON."""
     parser.add_argument(

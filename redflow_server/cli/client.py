@@ -17,7 +17,7 @@ from redflow_sdk import (
     UnavailableError,
     UnknownWorkflowError,
 )
-from redflow_server.cli.arguments import seconds, text
+from redflow_server.cli.arguments import add_output, seconds, text
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.cli.faults import CommandFailed
 
@@ -66,15 +66,15 @@ class Connection:
     def __init__(self, client: Client, target: str, call_timeout_s: float) -> None:
         self.client = client
         self._target = target
-        self._call_timeout_s = call_timeout_s
+        self.call_timeout_s = call_timeout_s
 
     async def answer(self, call: Awaitable[T]) -> T:
         """The answer to a call. Raises CommandFailed when there is none in time."""
         try:
-            async with asyncio.timeout(self._call_timeout_s):
+            async with asyncio.timeout(self.call_timeout_s):
                 return await call
         except TimeoutError:
-            what = f"no answer from the gateway at {self._target} within {self._call_timeout_s:g} s"
+            what = f"no answer from the gateway at {self._target} within {self.call_timeout_s:g} s"
             raise CommandFailed(f"{what}: {await self._why_away()}", ExitCode.UNAVAILABLE) from None
 
     async def _why_away(self) -> str:
@@ -106,6 +106,13 @@ def with_client(command: ClientCommand) -> Callable[[argparse.Namespace], ExitCo
             raise CommandFailed(_line(error), code) from error
 
     return run
+
+
+def add_call(parser: argparse.ArgumentParser, command: ClientCommand) -> None:
+    """What all commands that call a gateway take, and the one that this is."""
+    add_connection(parser)
+    add_output(parser)
+    parser.set_defaults(command=with_client(command))
 
 
 def _line(error: RedflowError) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
-from redflow_server.cli.arguments import Parser
+from redflow_server.cli.arguments import Parser, ending_with
 from redflow_server.cli.exit_codes import MEANING, ExitCode
 from redflow_server.cli.faults import CommandFailed
 from redflow_server.cli.output import flush, prepare_streams, say, show_on_stderr
@@ -21,21 +21,44 @@ Command = Callable[[argparse.Namespace], ExitCode]
 
 @dataclass(frozen=True, slots=True)
 class Noun:
-    """A first word of the command line. `extra` is what has to be installed beside the base to run it; its module
-    imports without, so that its help can be read, and imports what runs it when it is called.
+    """A first word of the command line. `extra` is what has to be installed beside the base to run it, or one of its
+    verbs; its module imports without, so that its help can be read, and imports what runs it when it is called.
+    `example` ends the help of one that has no verbs.
     """
 
     summary: str
     extra: str = ""
+    example: str = ""
 
 
 NOUNS: Final[Mapping[str, Noun]] = {
-    "dev": Noun("run a gateway with a store of its own, for development", extra="dev"),
-    "server": Noun("run a gateway on a Redis", extra="server"),
-    "worker": Noun("run workers"),
+    "dev": Noun(
+        "run a gateway with a store of its own, for development",
+        extra="dev",
+        example="redflow dev --data-dir /tmp/trial --port 7380",
+    ),
+    "server": Noun(
+        "run a gateway on a Redis",
+        extra="server",
+        example="redflow server --redis redis://localhost:6379/0 --prefix shop",
+    ),
+    "worker": Noun("run workers, and show those that are connected"),
     "run": Noun("start, watch and cancel runs"),
-    "doctor": Noun("judge the settings of a Redis and the state kept in it", extra="server"),
-    "version": Noun("show the version"),
+    "event": Noun("emit events, which start runs"),
+    "workflow": Noun("show the registered workflows"),
+    "schedule": Noun("show cron schedules, and when an expression comes", extra="server"),
+    "queue": Noun("show what waits in queues, and who serves them"),
+    "doctor": Noun(
+        "judge the settings of a Redis and the state kept in it",
+        extra="server",
+        example="redflow doctor --redis redis://localhost:6379/0 --prefix shop",
+    ),
+    "health": Noun(
+        "ask a gateway whether it takes workers, as a probe does",
+        extra="server",
+        example="redflow health --target localhost:7379",
+    ),
+    "version": Noun("show the version", example="redflow version -o json"),
 }
 
 
@@ -97,7 +120,13 @@ def _parser(called: str) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"redflow {VERSION}")
     nouns = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, noun in NOUNS.items():
-        of_noun = nouns.add_parser(name, help=noun.summary, description=f"{noun.summary[0].upper()}{noun.summary[1:]}.")
+        of_noun = nouns.add_parser(
+            name,
+            help=noun.summary,
+            description=f"{noun.summary[0].upper()}{noun.summary[1:]}.",
+            epilog=ending_with(noun.example) if noun.example else None,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         if name == called:
             module = importlib.import_module(f"redflow_server.cli.{name}")
             cast("NounModule", module).add_arguments(of_noun)  # cast: all modules named in NOUNS have it

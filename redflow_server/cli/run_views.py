@@ -12,6 +12,7 @@ from redflow_server.cli.escaping import printable_block, shortened
 from redflow_server.cli.output import card, iso_time, table
 
 SUMMARY_COLUMNS: Final = 60
+SUMMARY_WAITS: Final = 5
 
 Document = dict[str, Any]  # Any: JSON, and times that become it
 
@@ -37,13 +38,24 @@ def listed_document(run: Run) -> Document:
         "delivery_count": run.delivery_count,
         "losses": run.losses,
         "worker_name": run.worker_name,
-        "waiting_for": [{"kind": what.kind, "until": what.until, "detail": what.detail} for what in run.waiting_for],
+        "waiting_for": list(map(_waiting_document, run.waiting_for)),
     }
 
 
 def run_document(run: Run) -> Document:
     """A run."""
-    return {**listed_document(run), "input": run.input, "output": run.output, "failure": failure_document(run.failure)}
+    return {
+        **listed_document(run),
+        "input": run.input,
+        "output": run.output,
+        "failure": failure_document(run.failure),
+        "failure_handler": run.failure_handler,
+        "failure_handler_failure": failure_document(run.failure_handler_failure),
+    }
+
+
+def _waiting_document(what: WaitingFor) -> Document:
+    return {"kind": what.kind, "until": what.until, "detail": what.detail, "step_name": what.step_name}
 
 
 def step_document(step: Step) -> Document:
@@ -58,6 +70,7 @@ def step_document(step: Step) -> Document:
         "finished_at": step.finished_at,
         "output": step.output,
         "failure": failure_document(step.failure),
+        "child_run_id": step.child_run_id,
     }
 
 
@@ -83,10 +96,11 @@ def run_card(run: Run) -> str:
     fields: dict[str, object] = {
         **listed_document(run),
         "attempt": f"{run.attempt} of {run.max_attempts}",
-        "waiting_for": ", ".join(map(_waiting, run.waiting_for)),
+        "waiting_for": ", ".join(_waits(run)),
         "input": _short_json(run.input),
         "output": _short_json(run.output) if run.status == "succeeded" else None,
         "failure": _summary(run.failure),
+        "failure_handler": _handler(run),
     }
     del fields["max_attempts"]
     shown = card({name: value for name, value in fields.items() if value not in (None, "")})
@@ -105,12 +119,47 @@ def _progress(run: Run) -> tuple[object, ...]:
 
 
 def steps_table(steps: Iterable[Step]) -> str:
-    """Steps, a line for each."""
-    rows = (
-        (step.seq, step.name, step.kind, step.status, step.attempt, step.started_at, step.finished_at, _outcome(step))
-        for step in steps
-    )
-    return table(("seq", "name", "kind", "status", "attempt", "started", "finished", "outcome"), rows)
+    """Steps, a line for each; a column for the runs that they wait for, or waited for, if there are any."""
+    rows = list(map(_step_row, steps))
+    header = ("seq", "name", "kind", "status", "attempt", "started", "finished", "outcome", "child_run")
+    width = len(header) if any(row[-1] for row in rows) else len(header) - 1
+    return table(header[:width], [row[:width] for row in rows])
+
+
+def _step_row(step: Step) -> tuple[object, ...]:
+    what = step.seq, step.name, step.kind, step.status, step.attempt, step.started_at, step.finished_at
+    return *what, _outcome(step), step.child_run_id
+
+
+def ends_table(runs: Iterable[Run]) -> str:
+    """What became of runs, a line for each."""
+    rows = ((run.id, run.workflow, run.status, run_news(run)) for run in runs)
+    return table(("id", "workflow", "status", "outcome"), rows)
+
+
+def run_news(run: Run) -> str:
+    """What is new of a run beside its status."""
+    if run.status == "succeeded":
+        return shortened(_short_json(run.output), SUMMARY_COLUMNS)
+    failed = shortened(_summary(run.failure) or "", SUMMARY_COLUMNS)
+    if run.status == "failed":
+        return failed
+    if run.status == "canceled":
+        return shortened(run.cancel_reason, SUMMARY_COLUMNS)
+    on = f" on {run.worker_name}" if run.worker_name else ""
+    parts = [f"attempt {run.attempt} of {run.max_attempts}{on}"] if run.attempt else []
+    parts += _waits(run)
+    if failed and run.status != "running":
+        parts.append(f"after {failed}")
+    if run.cancel_requested_at:
+        parts.append("asked to end as canceled")
+    return ", ".join(parts)
+
+
+def step_news(step: Step) -> str:
+    """What is new of a step beside its status."""
+    outcome = _outcome(step) or (f"run {step.child_run_id}" if step.child_run_id else "")
+    return f"{step.name}: {outcome}" if outcome else step.name
 
 
 def _outcome(step: Step) -> str:
@@ -123,10 +172,23 @@ def _summary(failure: Failure | None) -> str | None:
     return None if failure is None else f"{failure.type}: {failure.message}"
 
 
+def _handler(run: Run) -> str:
+    failed = _summary(run.failure_handler_failure)
+    return f"{run.failure_handler} ({failed})" if failed else run.failure_handler
+
+
+def _waits(run: Run) -> list[str]:
+    """What a run waits for; of many things the first ones."""
+    waits = run.waiting_for
+    words = list(map(_waiting, waits[:SUMMARY_WAITS]))
+    return words if len(words) == len(waits) else [*words, f"and {len(waits) - len(words)} more"]
+
+
 def _waiting(what: WaitingFor) -> str:
     until = f" until {iso_time(what.until)}" if what.until else ""
     detail = f" ({what.detail})" if what.detail else ""
-    return f"{what.kind}{until}{detail}"
+    step = f" of step {what.step_name}" if what.step_name else ""
+    return f"{what.kind}{step}{until}{detail}"
 
 
 def _short_json(value: object) -> str:

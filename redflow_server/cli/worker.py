@@ -1,4 +1,4 @@
-"""`redflow worker`: running the workflows of a module."""
+"""`redflow worker`: running the workflows of a module, and who else does."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NoReturn
 
 from redflow_sdk import SessionRefusedError, Worker
-from redflow_server.cli import heap
-from redflow_server.cli.arguments import seconds, text, whole
-from redflow_server.cli.client import add_target
+from redflow_server.cli import heap, worker_views
+from redflow_server.cli.arguments import add_verb, seconds, text, whole
+from redflow_server.cli.client import add_call, add_target
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.cli.faults import CommandFailed
 from redflow_server.cli.logs import log_to_stderr
@@ -28,7 +28,17 @@ THREADS_GRACE_S: Final = 1.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The noun's arguments."""
     verbs = parser.add_subparsers(metavar="VERB", required=True)
-    run = verbs.add_parser("run", help="run a worker", description="Run workflows until SIGTERM or Ctrl-C, then drain.")
+    example = "redflow worker run shop.workflows --queue mail --concurrency 10"
+    about = "Run workflows until SIGTERM or Ctrl-C, then drain."
+    _add_run(add_verb(verbs, "run", "run a worker", example, about=about))
+    listed = add_verb(verbs, "list", "list the workers that are connected", "redflow worker list")
+    add_call(listed, worker_views.list_workers)
+    shown = add_verb(verbs, "get", "show a worker that is connected", "redflow worker get shop-1")
+    shown.add_argument("worker", type=text, metavar="WORKER", help="its id, or its name")
+    add_call(shown, worker_views.get_worker)
+
+
+def _add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "place",
         type=text,

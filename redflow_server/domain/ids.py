@@ -21,18 +21,42 @@ def new_run_id() -> str:
     return _run_id(secrets.token_bytes(14))
 
 
+def new_event_id() -> str:
+    """A random event id."""
+    return "evt_" + _characters(secrets.token_bytes(14))
+
+
+def counted(part: str) -> str:
+    """The part with its length in bytes before it, so that no two pairs of parts read the same."""
+    return f"{len(part.encode())}:{part}"
+
+
 def run_id_for(*parts: str) -> str:
     """The run id that belongs to these parts: the same parts give the same id, so a repeat creates nothing."""
-    digest = hashlib.sha256()
-    for part in parts:
-        encoded = part.encode()
-        digest.update(b"%d:%b" % (len(encoded), encoded))
-    return _run_id(digest.digest())
+    return _run_id(_digest(parts))
+
+
+def event_id_for(*parts: str) -> str:
+    """The event id that belongs to these parts."""
+    return "evt_" + _characters(_digest(parts))
+
+
+def schedule_id_for(*parts: str) -> str:
+    """The id of a cron schedule that belongs to these parts."""
+    return "cron_" + _characters(_digest(parts))
+
+
+def _digest(parts: tuple[str, ...]) -> bytes:
+    return hashlib.sha256("".join(map(counted, parts)).encode()).digest()
 
 
 def _run_id(entropy: bytes) -> str:
-    # 110 bits in 22 characters: with the prefix it just fits a small allocation of Redis.
-    return "run_" + base64.b32encode(entropy).decode().lower()[:22]
+    return "run_" + _characters(entropy)
+
+
+def _characters(entropy: bytes) -> str:
+    # 110 bits in 22 characters: with the prefix of a run it just fits a small allocation of Redis.
+    return base64.b32encode(entropy).decode().lower()[:22]
 
 
 def new_secret() -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from redflow_server.domain.events import NewEvent
 from redflow_server.domain.failures import Failure
 from redflow_server.domain.payloads import Payload
-from redflow_server.domain.runs import Step
+from redflow_server.domain.runs import NewRun, Step
 from redflow_server.domain.states import RunStatus, StepKind, StepStatus
 
 
@@ -36,7 +37,7 @@ class Claim:
     lanes: tuple[Lane, ...]
     count: int
     secret: str
-    delivery_ms: int
+    lease_ms: int
 
 
 class StopReason(StrEnum):
@@ -73,6 +74,8 @@ class ClaimedRun:
     steps: tuple[Step, ...] | None
     run_time_left_ms: int | None = None
     parent_run_id: str = ""
+    failure: Failure | None = None
+    """The failure to handle, when the run's failure handler is to be run instead of its handler."""
     stop: Stop | None = None
     """An order to stop that came before the assignment: its handler is not to be started."""
 
@@ -107,6 +110,8 @@ class Outcome(StrEnum):
     """What the store did with an item of a worker."""
 
     OK = "ok"
+    RESOLVED = "resolved"
+    RUN_FAILURE_HANDLER = "run_failure_handler"
     DUPLICATE = "duplicate"
     CONFLICT = "conflict"
     LEASE_LOST = "lost"
@@ -114,6 +119,7 @@ class Outcome(StrEnum):
     STEPS_MISSING = "steps_missing"
     NON_DETERMINISTIC = "non_deterministic"
     TOO_MANY_STEPS = "too_many_steps"
+    NOT_ALLOWED = "not_allowed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +147,76 @@ class RecordStep:
 
 
 @dataclass(frozen=True, slots=True)
+class Wait:
+    """A step that waits for the end of a run, which is started if it does not exist."""
+
+    name: str
+    seq: int
+    start: NewRun
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitRuns:
+    """Runs to be started that a run is going to wait for."""
+
+    run_id: str
+    lease_token: str
+    steps_recorded: int
+    waits: tuple[Wait, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Suspend:
+    """A run that can go on only when one of these waits is over."""
+
+    run_id: str
+    lease_token: str
+    steps_recorded: int
+    waits: tuple[Wait, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EmitStep:
+    """An event to be emitted as a step of a run; its subscribers start after `delay_ms`, or at once."""
+
+    run_id: str
+    lease_token: str
+    steps_recorded: int
+    name: str
+    seq: int
+    event: NewEvent
+    delay_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    """Answer to waits: where the run went, if its lease is over; else the waits that are, with their values."""
+
+    outcome: Outcome
+    status: RunStatus | None = None
+    resolutions: tuple[Step, ...] = ()
+    step_name: str = ""
+    cancel_requested: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class StepRecorded:
-    """Answer to a step; `stored` is the other value that was there first."""
+    """Answer to a step; `stored` is the other value that was there first, or what an emit has recorded."""
 
     outcome: Outcome
     cancel_requested: bool = False
     stored: Step | None = None
+    step_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EndFailing:
+    """The failure handler of a run has run; `failure` is how it failed itself."""
+
+    run_id: str
+    lease_token: str
+    steps_recorded: int
+    failure: Failure | None
 
 
 @dataclass(frozen=True, slots=True)

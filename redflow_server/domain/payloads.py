@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 
@@ -15,6 +16,11 @@ class Payload:
     data: bytes
     content_type: str = ""
     metadata: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """By which the inputs of one idempotency key are compared."""
+        return hashlib.sha256(self.data).hexdigest()[:22]
 
 
 EMPTY_OBJECT = Payload(b"{}")

@@ -14,6 +14,8 @@ DEFAULT_QUEUE: Final = "default"
 MAX_TRIGGERS: Final = 100
 MAX_DEFINITION_BYTES: Final = 256 * 1024
 """Of a schema, or of the input of a cron schedule: a definition is not a place for data."""
+FAILURE_HANDLER_MS: Final = 5 * 60 * 1000
+"""How long the failure handler of a workflow may take that does not say it."""
 MAX_DURATION_MS: Final = 100 * 366 * 24 * 3600 * 1000
 
 
@@ -56,12 +58,23 @@ class WorkflowDefinition:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedSchedule:
+    """A cron schedule of a workflow with the id by which it is known and its next occurrence."""
+
+    schedule_id: str
+    workflow: str
+    cron: CronSchedule
+    next_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Registration:
     """The whole set of an owner's workflows, as one build of it defines them."""
 
     owner: str
     build_id: str
     workflows: tuple[WorkflowDefinition, ...]
+    schedules: tuple[PlannedSchedule, ...] = ()
 
 
 class RegistrationStatus(StrEnum):
@@ -131,8 +144,6 @@ def check_definition(definition: WorkflowDefinition) -> None:
         check_name("workflow.event_triggers.event_name", event_name)
     for cron in definition.cron:
         check_label("workflow.cron.schedule_id", cron.schedule_id)
-        check_label("workflow.cron.expression", cron.expression)
-        check_label("workflow.cron.timezone", cron.timezone)
         if cron.input is not None:
             check_payload("workflow.cron.input", cron.input, MAX_DEFINITION_BYTES)
     if definition.input_json_schema is not None:

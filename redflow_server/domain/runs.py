@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from redflow_server.domain.errors import InvalidInput
 from redflow_server.domain.failures import Failure
+from redflow_server.domain.names import MAX_ATTEMPTS, MAX_PRIORITY, Limits, check_name, check_payload
 from redflow_server.domain.payloads import Payload
+from redflow_server.domain.registry import MAX_DURATION_MS
 from redflow_server.domain.states import RunStatus, StepKind, StepStatus
 
 DEFAULT_IDEMPOTENCY_TTL_MS: Final = 7 * 24 * 3600 * 1000
@@ -46,6 +49,15 @@ class StartedRun:
     input_differs: bool = False
 
 
+class HandlerState(StrEnum):
+    """What became of the failure handler of a run."""
+
+    PENDING = "pending"
+    DONE = "done"
+    FAILED = "failed"
+    NOT_RUN = "not_run"
+
+
 class WaitingKind(StrEnum):
     """Why a run does not move."""
 
@@ -53,6 +65,7 @@ class WaitingKind(StrEnum):
     BACKING_OFF = "backing_off"
     NO_WORKER = "no_worker"
     NO_SLOT = "no_slot"
+    CHILD = "child"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +75,8 @@ class WaitingFor:
     kind: WaitingKind
     until_ms: int | None = None
     detail: str = ""
+    step_name: str = ""
+    since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +108,8 @@ class Run:
     session_id: str = ""
     worker_name: str = ""
     waiting_for: tuple[WaitingFor, ...] = ()
+    failure_handler: HandlerState | None = None
+    failure_handler_failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +127,7 @@ class Step:
     output: Payload | None = None
     failure: Failure | None = None
     size_bytes: int = 0
+    child_run_id: str = ""
     is_left_out: bool = False
     """Whether it has a value that was too large for the answer."""
 
@@ -157,3 +175,24 @@ class Stats:
     runs: tuple[tuple[RunStatus, int], ...]
     lanes: tuple[LaneDepth, ...]
     lane_count: int
+
+
+def check_new_run(run: NewRun, limits: Limits) -> None:
+    """Raises InvalidInput or PayloadTooLarge when a run cannot be started."""
+    check_name("workflow", run.workflow)
+    if run.queue is not None:
+        check_name("queue", run.queue)
+    if run.idempotency_key is not None:
+        check_name("idempotency_key", run.idempotency_key)
+    check_payload("input", run.input, limits.max_payload_bytes)
+    if not -MAX_PRIORITY <= run.priority <= MAX_PRIORITY:
+        raise InvalidInput("priority", f"must be between -{MAX_PRIORITY} and {MAX_PRIORITY}", run.priority)
+    if run.max_attempts is not None and not 1 <= run.max_attempts <= MAX_ATTEMPTS:
+        raise InvalidInput("max_attempts", f"must be between 1 and {MAX_ATTEMPTS}", run.max_attempts)
+    check_idempotency_ttl(run.idempotency_ttl_ms)
+
+
+def check_idempotency_ttl(ttl_ms: int) -> None:
+    """Raises InvalidInput when an idempotency key cannot hold for so long."""
+    if not 1 <= ttl_ms <= MAX_DURATION_MS:
+        raise InvalidInput("idempotency_ttl", "must be between 1 ms and 100 years", f"{ttl_ms} ms")

@@ -1,6 +1,6 @@
 """What a worker and a gateway say to each other in a session, as values.
 
-`rpc/convert_session.py` makes them from messages and renders them; the rules are in the engine.
+`rpc/session_reader.py` makes them from messages, `rpc/session_writer.py` renders them; the rules are in the engine.
 """
 
 from __future__ import annotations
@@ -10,13 +10,17 @@ from enum import StrEnum
 
 from redflow_server.domain.leases import (
     AbortRun,
+    AwaitRuns,
     ClaimedRun,
     CompleteRun,
+    EmitStep,
+    EndFailing,
     FailAttempt,
     LeaseStanding,
     RecordStep,
     Release,
     Stop,
+    Suspend,
 )
 from redflow_server.domain.registry import RegistrationResult, WorkflowDefinition
 from redflow_server.domain.runs import Step
@@ -92,7 +96,7 @@ class Receipt:
     rejected: RejectReason | None = None
 
 
-Effect = RecordStep | CompleteRun | FailAttempt | AbortRun | Release
+Effect = RecordStep | AwaitRuns | EmitStep | Suspend | CompleteRun | FailAttempt | EndFailing | AbortRun | Release
 
 
 class ItemStatus(StrEnum):
@@ -104,6 +108,9 @@ class ItemStatus(StrEnum):
     MOVED = "moved"
     STEPS_MISSING = "steps_missing"
     CONFLICT = "conflict"
+    RESOLVED = "resolved"
+    SUSPENDED = "suspended"
+    RUN_FAILURE_HANDLER = "run_failure_handler"
     CANCELED = "canceled"
     TOO_LARGE = "too_large"
     INVALID = "invalid"
@@ -151,7 +158,7 @@ class WorkerMessage:
 
 @dataclass(frozen=True, slots=True)
 class ItemAnswer:
-    """Answer to an item; `conflicting` are steps that had another value before."""
+    """Answer to an item; `conflicting` are steps that had another value before, `resolutions` waits that are over."""
 
     request_id: int
     status: ItemStatus
@@ -160,6 +167,7 @@ class ItemAnswer:
     retry_delay_ms: int = 0
     cancel_requested: bool = False
     conflicting: tuple[Step, ...] = ()
+    resolutions: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

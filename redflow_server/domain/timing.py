@@ -19,7 +19,7 @@ class Timing:
 
     @property
     def delivery_ms(self) -> int:
-        """Lease of an assignment until its receipt is written."""
+        """An assignment that reaches its gateway later than this after its claim is not passed on."""
         return self.lease_ms // 2
 
     @property

@@ -156,7 +156,7 @@ class Dispatcher:
             mark.is_being_claimed = True
             heard.append(mark.heard)
         session.slots.claiming += count
-        claim = Claim(session.stamp, lanes, count, new_secret(), self._timing.delivery_ms)
+        claim = Claim(session.stamp, lanes, count, new_secret(), self._timing.lease_ms)
         future = self._store.claim(claim)
         future.add_done_callback(partial(self._claimed, session, claim, heard, now_s()))
 

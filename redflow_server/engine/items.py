@@ -15,13 +15,18 @@ from typing import Final
 from redflow_server.domain.errors import Refusal, Unavailable
 from redflow_server.domain.leases import (
     AbortRun,
+    AwaitRuns,
     CompleteRun,
+    EmitStep,
+    EndFailing,
     FailAttempt,
     LeaseEnded,
     Outcome,
     RecordStep,
     Release,
     StepRecorded,
+    Suspend,
+    Suspended,
 )
 from redflow_server.domain.session import Effect, Item, ItemAnswer, ItemStatus, RefusedItem
 from redflow_server.domain.states import RunStatus
@@ -37,12 +42,18 @@ STATUS_OF: Final = {
     Outcome.OK: ItemStatus.OK,
     Outcome.DUPLICATE: ItemStatus.DUPLICATE,
     Outcome.CONFLICT: ItemStatus.CONFLICT,
+    Outcome.RESOLVED: ItemStatus.RESOLVED,
+    Outcome.RUN_FAILURE_HANDLER: ItemStatus.RUN_FAILURE_HANDLER,
     Outcome.LEASE_LOST: ItemStatus.LEASE_LOST,
     Outcome.MOVED: ItemStatus.MOVED,
     Outcome.STEPS_MISSING: ItemStatus.STEPS_MISSING,
     Outcome.NON_DETERMINISTIC: ItemStatus.INVALID,
     Outcome.TOO_MANY_STEPS: ItemStatus.INVALID,
+    Outcome.NOT_ALLOWED: ItemStatus.INVALID,
 }
+
+
+Applied = asyncio.Future[StepRecorded] | asyncio.Future[LeaseEnded] | asyncio.Future[Suspended]
 
 
 class Items:
@@ -73,10 +84,18 @@ class Items:
             held.unanswered_items += 1
         self._apply(item.effect).add_done_callback(partial(self._answered, item, held))
 
-    def _apply(self, effect: Effect) -> asyncio.Future[StepRecorded] | asyncio.Future[LeaseEnded]:
+    def _apply(self, effect: Effect) -> Applied:
         match effect:
             case RecordStep():
                 return self._store.record_step(effect)
+            case AwaitRuns():
+                return self._store.step_wait(effect)
+            case EmitStep():
+                return self._store.step_emit(effect)
+            case Suspend():
+                return self._store.suspend(effect)
+            case EndFailing():
+                return self._store.end_failing(effect)
             case CompleteRun():
                 return self._store.complete(effect)
             case FailAttempt():
@@ -94,9 +113,7 @@ class Items:
             return False
         return True
 
-    def _answered(
-        self, item: Item, held: HeldRun | None, future: asyncio.Future[StepRecorded] | asyncio.Future[LeaseEnded]
-    ) -> None:
+    def _answered(self, item: Item, held: HeldRun | None, future: Applied) -> None:
         if held is not None:
             held.unanswered_items -= 1
         if future.cancelled():
@@ -109,21 +126,43 @@ class Items:
         token = item.effect.lease_token
         if isinstance(answer, LeaseEnded):
             self._lease_ended(item, answer)
+        elif isinstance(answer, Suspended):
+            self._waits_answered(item, answer)
         else:
             stored = (answer.stored,) if answer.stored else ()
+            is_emitted = isinstance(item.effect, EmitStep)
             self._outbox.answer(
                 ItemAnswer(
                     item.request_id,
                     STATUS_OF[answer.outcome],
                     reason=_reason(answer.outcome),
-                    message=_message(answer.outcome, ""),
+                    message=_message(answer.outcome, answer.step_name),
                     cancel_requested=answer.cancel_requested,
-                    conflicting=stored,
+                    conflicting=() if is_emitted else stored,
+                    resolutions=stored if is_emitted else (),
                 )
             )
         if answer.outcome is Outcome.LEASE_LOST:
             self._slots.drop(token)
             self._on_room()
+
+    def _waits_answered(self, item: Item, answer: Suspended) -> None:
+        status = STATUS_OF[answer.outcome]
+        if answer.status is not None:
+            # The lease is over; to a repeat it is answered as it was.
+            self._slots.drop(item.effect.lease_token)
+            self._on_room()
+            status = ItemStatus.CANCELED if answer.status is RunStatus.CANCELED else ItemStatus.SUSPENDED
+        self._outbox.answer(
+            ItemAnswer(
+                item.request_id,
+                status,
+                _reason(answer.outcome),
+                _message(answer.outcome, answer.step_name),
+                cancel_requested=answer.cancel_requested,
+                resolutions=answer.resolutions,
+            )
+        )
 
     def _lease_ended(self, item: Item, answer: LeaseEnded) -> None:
         status = STATUS_OF[answer.outcome]
@@ -173,5 +212,7 @@ def _message(outcome: Outcome, step_name: str) -> str:
             return f"step{step} is on record as another kind of step"
         case Outcome.TOO_MANY_STEPS:
             return f"the run has too many steps to record{step}"
+        case Outcome.NOT_ALLOWED:
+            return "this is not to be done while the failure handler of a run runs, or only then"
         case _:
             return ""

@@ -17,7 +17,9 @@ from redflow_server.domain.registry import (
     WorkflowDefinition,
     check_definition,
 )
+from redflow_server.domain.schedules import Plan, Schedule
 from redflow_server.domain.session import OpenSession
+from redflow_server.engine.schedules import Schedules, check_schedule_ids
 from redflow_server.store.store import Store
 
 log = logging.getLogger("redflow.gateway")
@@ -34,8 +36,9 @@ MESSAGES: Final = {
 class Registry:
     """Registered workflows."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, schedules: Schedules) -> None:
         self._store = store
+        self._schedules = schedules
 
     async def register(self, registration: Registration) -> tuple[RegistrationResult, ...]:
         """Registers an owner's set: what is invalid is reported, the rest is in force. Raises InvalidInput for the
@@ -48,6 +51,7 @@ class Registry:
         for definition in registration.workflows:
             try:
                 check_definition(definition)
+                check_schedule_ids(definition)
                 if definition.name in valid:
                     raise InvalidInput("workflow.name", "must be unique in a registration", definition.name)
             except Refusal as refusal:
@@ -55,7 +59,10 @@ class Registry:
             else:
                 valid[definition.name] = definition
                 answers.append(None)
-        registered = await self._store.register(replace(registration, workflows=tuple(valid.values())))
+        plan = await self._schedules.plan(tuple(valid.values()))
+        registered = await self._store.register(
+            replace(registration, workflows=tuple(valid.values()), schedules=plan.schedules)
+        )
         for name in registered.retired:
             log.warning(
                 "workflow %r is retired: owner %r no longer has it, and no worker has used it lately",
@@ -63,7 +70,7 @@ class Registry:
                 registration.owner,
             )
         results = iter(registered.results)
-        return tuple(answer or _explained(next(results)) for answer in answers)
+        return tuple(answer or _explained(next(results), plan) for answer in answers)
 
     async def register_for(self, opening: OpenSession) -> tuple[RegistrationResult, ...]:
         """Registers what a worker brings; a worker without workflows registers nothing."""
@@ -114,6 +121,17 @@ class Registry:
         found = tuple(workflow for workflow in workflows if workflow is not None)
         return found, page[-1] if len(names) > limit else ""
 
+    async def schedules(self, workflow: str, limit: int, after: str) -> tuple[tuple[Schedule, ...], str]:
+        """The cron schedules of one workflow, or of a page of workflows, and the name after which the next begins."""
+        if workflow:
+            return await self._schedules.list([check_name("workflow", workflow)]), ""
+        names = [name for name in await self._store.list_workflows() if name > after]
+        page = names[:limit]
+        return await self._schedules.list(page), page[-1] if len(names) > limit else ""
 
-def _explained(result: RegistrationResult) -> RegistrationResult:
+
+def _explained(result: RegistrationResult, plan: Plan) -> RegistrationResult:
+    problems = [problem.message for problem in plan.problems if problem.workflow == result.name]
+    if problems and result.status is RegistrationStatus.REGISTERED:
+        return replace(result, message=f"it is in force without these schedules: {'; '.join(problems)}")
     return replace(result, message=MESSAGES.get(result.status, ""))

@@ -8,15 +8,8 @@ from typing import Final
 
 from redflow_server.domain.errors import InvalidInput, Refusal, RunNotFound
 from redflow_server.domain.ids import RUN_ID, new_run_id, run_id_for
-from redflow_server.domain.names import (
-    MAX_ATTEMPTS,
-    MAX_PRIORITY,
-    Limits,
-    check_name,
-    check_payload,
-)
-from redflow_server.domain.registry import MAX_DURATION_MS
-from redflow_server.domain.runs import NewRun, Run, RunPage, RunQuery, StartedRun, Stats, Step, StepPage
+from redflow_server.domain.names import Limits, check_name
+from redflow_server.domain.runs import NewRun, Run, RunPage, RunQuery, StartedRun, Stats, Step, StepPage, check_new_run
 from redflow_server.domain.states import RunStatus
 from redflow_server.engine.waiters import Waiters
 from redflow_server.engine.waiting import explained
@@ -41,7 +34,7 @@ class Runs:
 
         Raises InvalidInput, PayloadTooLarge, WorkflowNotFound, IdempotencyKeyReused, StoreFull.
         """
-        self._check(run)
+        check_new_run(run, self._limits)
         return self._store.enqueue(run)
 
     async def start_many(self, runs: Sequence[NewRun | Refusal]) -> list[StartedRun | Refusal]:
@@ -60,21 +53,6 @@ class Runs:
             return self.start(run)
         except Refusal as refusal:
             return refusal
-
-    def _check(self, run: NewRun) -> None:
-        check_name("workflow", run.workflow)
-        if run.queue is not None:
-            check_name("queue", run.queue)
-        if run.idempotency_key is not None:
-            check_name("idempotency_key", run.idempotency_key)
-        check_payload("input", run.input, self._limits.max_payload_bytes)
-        if not -MAX_PRIORITY <= run.priority <= MAX_PRIORITY:
-            raise InvalidInput("priority", f"must be between -{MAX_PRIORITY} and {MAX_PRIORITY}", run.priority)
-        if run.max_attempts is not None and not 1 <= run.max_attempts <= MAX_ATTEMPTS:
-            raise InvalidInput("max_attempts", f"must be between 1 and {MAX_ATTEMPTS}", run.max_attempts)
-        if not 1 <= run.idempotency_ttl_ms <= MAX_DURATION_MS:
-            rule = "must be between 1 ms and 100 years"
-            raise InvalidInput("idempotency_ttl", rule, f"{run.idempotency_ttl_ms} ms")
 
     async def get(self, run_id: str) -> Run:
         """A run with its payloads, and why it waits or who has it. Raises RunNotFound."""

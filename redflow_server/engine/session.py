@@ -207,8 +207,8 @@ class WorkerSession:
         self._on_room()
 
     async def store_receipts(self) -> None:
-        """Writes the receipts that came since the last time, which turns short delivery leases into full ones: to the
-        length of a lease after the worker was last heard, so that one that has died keeps none for longer.
+        """Writes the receipts that came since the last time, with which losses count as such, and renews the leases: to
+        the length of a lease after the worker was last heard, so that one that has died keeps none for longer.
         """
         age_ms = int(1000 * (time.monotonic() - self.last_heard))
         for standing in await self._renewal.renew(self.stamp, self.slots.unstored_receipts(), age_ms):

@@ -76,6 +76,18 @@ class Upkeep:
         self._telemetry.count("runs.timed_out", passed.count)
         return passed
 
+    async def apply_outbox(self) -> Passed:
+        """Does to other runs what the ends of runs have left to be done."""
+        passed = await self._store.apply_outbox(SLICE)
+        self._telemetry.count("outbox.applied", passed.count)
+        return passed
+
+    async def fan_out(self) -> bool:
+        """Starts more of the runs of an event that had too many subscribers for one script."""
+        fanned_out = await self._store.fan_out()
+        self._telemetry.count("events.fanned_out", fanned_out.count)
+        return fanned_out.has_more
+
     async def purge(self) -> bool:
         """Removes runs that were kept long enough."""
         purged = await self._store.purge(self._settings.retention_ms, SLICE)

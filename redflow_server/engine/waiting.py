@@ -18,6 +18,8 @@ def explained(run: Run, workers: Iterable[Worker]) -> Run:
             return replace(run, waiting_for=(WaitingFor(kind, until_ms=run.available_at_ms),))
         case RunStatus.QUEUED:
             return replace(run, waiting_for=(_for_a_worker(run, workers),))
+        case RunStatus.WAITING:
+            return run
         case RunStatus.RUNNING:
             names = [worker.worker_name for worker in workers if worker.session_id == run.session_id]
             return replace(run, worker_name=names[0] if names else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from redflow_server.domain.timing import Timing
+from redflow_server.engine.schedules import Schedules
 from redflow_server.engine.sessions import Sessions
 from redflow_server.engine.upkeep import Upkeep
 from redflow_server.engine.waiters import Waiters
@@ -15,13 +16,28 @@ class Duties:
     """All loops of a gateway."""
 
     def __init__(
-        self, upkeep: Upkeep, sessions: Sessions, waiters: Waiters, timing: Timing, telemetry: Telemetry
+        self,
+        upkeep: Upkeep,
+        schedules: Schedules,
+        sessions: Sessions,
+        waiters: Waiters,
+        *,
+        timing: Timing,
+        telemetry: Telemetry,
     ) -> None:
         async def promote() -> bool:
             return self.timetable.passed("scheduled", await upkeep.promote())
 
         async def expire() -> bool:
             return self.timetable.passed("deadlines", await upkeep.expire())
+
+        async def fire() -> bool:
+            due = await schedules.fire()
+            return self.timetable.is_due("cron", due.next_at_ms)
+
+        async def work_off() -> bool:
+            has_more = self.timetable.passed("outbox", await upkeep.apply_outbox())
+            return await upkeep.fan_out() or has_more
 
         async def keep_sessions() -> bool:
             await sessions.tick()
@@ -38,6 +54,8 @@ class Duties:
 
         self.promoter = Loop("promoter", promote, 30.0, telemetry)
         self.deadlines = Loop("deadlines", expire, 30.0, telemetry)
+        self.cron = Loop("cron", fire, 30.0, telemetry)
+        self.outbox = Loop("outbox", work_off, 30.0, telemetry)
         self.reaper = Loop("reaper", upkeep.reap, timing.reap_ms / 1000, telemetry)
         self.sessions = Loop("sessions", keep_sessions, timing.receipt_flush_ms / 1000, telemetry, jitter=0.0)
         self.registry = Loop("registry", keep_registry, 10.0, telemetry)
@@ -45,15 +63,18 @@ class Duties:
         self.unknown = Loop("unknown", upkeep.fail_unknown, 1.0, telemetry)
         self.retention = Loop("retention", upkeep.purge, 5.0, telemetry)
         self.sweep = Loop("sweep", upkeep.sweep, 60.0, telemetry)
-        self.timetable = Timetable(upkeep.look_ahead, {"scheduled": self.promoter, "deadlines": self.deadlines})
+        self.timetable = Timetable(
+            upkeep.look_ahead,
+            {"scheduled": self.promoter, "deadlines": self.deadlines, "cron": self.cron, "outbox": self.outbox},
+        )
         self.look_ahead = Loop("timetable", self.timetable.tick, 1.0, telemetry)
 
     @property
     def loops(self) -> tuple[Loop, ...]:
         """All of them, in the order in which they start."""
         return (
-            *(self.look_ahead, self.promoter, self.deadlines, self.reaper, self.sessions, self.registry),
-            *(self.waiters, self.unknown, self.retention, self.sweep),
+            *(self.look_ahead, self.promoter, self.deadlines, self.cron, self.outbox, self.reaper),
+            *(self.sessions, self.registry, self.waiters, self.unknown, self.retention, self.sweep),
         )
 
     @property
@@ -74,5 +95,13 @@ class Duties:
 
     def catch_up(self) -> None:
         """Messages may have been missed: what they could have been about is looked at now."""
-        for loop in (self.look_ahead, self.promoter, self.deadlines, self.waiters, self.sessions):
+        for loop in (
+            self.look_ahead,
+            self.promoter,
+            self.deadlines,
+            self.cron,
+            self.outbox,
+            self.waiters,
+            self.sessions,
+        ):
             loop.wake()

@@ -25,7 +25,12 @@ class Timetable:
         """Reads what is due when."""
         due = await self._read()
         self._ahead_s = due.now_ms / 1000 - asyncio.get_running_loop().time()
-        for kind, at_ms in (("scheduled", due.scheduled_at_ms), ("deadlines", due.deadline_at_ms)):
+        for kind, at_ms in (
+            ("scheduled", due.scheduled_at_ms),
+            ("deadlines", due.deadline_at_ms),
+            ("cron", due.cron_at_ms),
+            ("outbox", due.outbox_at_ms),
+        ):
             if at_ms is not None:
                 self.due(kind, at_ms)
         return False
@@ -44,11 +49,15 @@ class Timetable:
 
     def passed(self, kind: str, passed: Passed) -> bool:
         """A pass has dealt with what was due; says whether more is due now, and sees that the next is in time."""
-        if passed.next_at_ms is None:
+        return self.is_due(kind, passed.next_at_ms)
+
+    def is_due(self, kind: str, next_at_ms: int | None) -> bool:
+        """Whether the next thing of a kind, None when there is none, is due now; if not, sees that it is in time."""
+        if next_at_ms is None:
             return False
-        if passed.next_at_ms / 1000 <= asyncio.get_running_loop().time() + self._ahead_s:
+        if next_at_ms / 1000 <= asyncio.get_running_loop().time() + self._ahead_s:
             return True
-        self.due(kind, passed.next_at_ms)
+        self.due(kind, next_at_ms)
         return False
 
     def stop(self) -> None:

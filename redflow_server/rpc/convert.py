@@ -30,7 +30,8 @@ from redflow_server.domain.registry import (
     Workflow,
     WorkflowDefinition,
 )
-from redflow_server.domain.runs import Run, Step, WaitingFor, WaitingKind
+from redflow_server.domain.runs import HandlerState, Run, Step, WaitingFor, WaitingKind
+from redflow_server.domain.schedules import Schedule
 from redflow_server.domain.states import RunStatus, StepKind, StepStatus
 
 MAX_CAUSES: Final = 16
@@ -48,6 +49,9 @@ FAILURE_KIND: Final = {kind: failure_pb2.FailureKind.Value(f"FAILURE_KIND_{kind.
 FAILURE_KIND_OF: Final = {number: kind for kind, number in FAILURE_KIND.items()}
 RETRY_HINT: Final = {hint: failure_pb2.RetryHint.Value(f"RETRY_HINT_{hint.name}") for hint in RetryHint}
 RETRY_HINT_OF: Final = {number: hint for hint, number in RETRY_HINT.items()}
+HANDLER_STATE: Final = {
+    state: run_pb2.FailureHandlerState.Value(f"FAILURE_HANDLER_STATE_{state.name}") for state in HandlerState
+}
 REGISTRATION_STATUS: Final = {
     status: workflow_pb2.RegistrationStatus.Value(f"REGISTRATION_STATUS_{status.name}") for status in RegistrationStatus
 }
@@ -177,12 +181,22 @@ def run(value: Run) -> run_pb2.Run:
         losses=value.losses,
         waiting_for=map(waiting_for, value.waiting_for),
         worker_name=value.worker_name,
+        failure_handler=HANDLER_STATE[value.failure_handler]
+        if value.failure_handler
+        else run_pb2.FAILURE_HANDLER_STATE_UNSPECIFIED,
+        failure_handler_failure=failure(value.failure_handler_failure),
     )
 
 
 def waiting_for(value: WaitingFor) -> run_pb2.WaitingFor:
     """What a run waits for, for the wire."""
-    return run_pb2.WaitingFor(kind=WAITING_KIND[value.kind], until_time=timestamp(value.until_ms), detail=value.detail)
+    return run_pb2.WaitingFor(
+        kind=WAITING_KIND[value.kind],
+        step_name=value.step_name,
+        since_time=timestamp(value.since_ms),
+        until_time=timestamp(value.until_ms),
+        detail=value.detail,
+    )
 
 
 def step(value: Step) -> run_pb2.Step:
@@ -197,6 +211,7 @@ def step(value: Step) -> run_pb2.Step:
         failure=failure(value.failure),
         start_time=timestamp(value.started_at_ms),
         finish_time=timestamp(value.finished_at_ms),
+        child_run_id=value.child_run_id,
     )
 
 
@@ -248,15 +263,7 @@ def workflow(value: Workflow) -> workflow_pb2.Workflow:
         definition_digest=definition.digest,
         queue=definition.queue,
         max_attempts=definition.max_attempts,
-        cron=[
-            workflow_pb2.CronSchedule(
-                schedule_id=cron.schedule_id,
-                expression=cron.expression,
-                timezone=cron.timezone,
-                input=payload(cron.input),
-            )
-            for cron in definition.cron
-        ],
+        cron=map(_cron, definition.cron),
         event_triggers=[workflow_pb2.EventTrigger(event_name=name) for name in definition.event_names],
         input_json_schema=payload(definition.input_json_schema),
         has_failure_handler=definition.has_failure_handler,
@@ -282,13 +289,35 @@ def workflow(value: Workflow) -> workflow_pb2.Workflow:
     )
 
 
+def _cron(value: CronSchedule) -> workflow_pb2.CronSchedule:
+    return workflow_pb2.CronSchedule(
+        schedule_id=value.schedule_id,
+        expression=value.expression,
+        timezone=value.timezone,
+        input=payload(value.input),
+    )
+
+
+def schedule(value: Schedule) -> workflow_pb2.Schedule:
+    """A cron schedule in force, for the wire."""
+    return workflow_pb2.Schedule(
+        schedule_id=value.schedule_id,
+        workflow=value.workflow,
+        cron=_cron(value.cron),
+        next_time=timestamp(value.next_at_ms),
+        last_time=timestamp(value.last_at_ms),
+        skipped_count=value.skipped,
+        problem=value.problem,
+    )
+
+
 def registration_result(value: RegistrationResult) -> workflow_pb2.RegistrationResult:
     """What became of a definition, for the wire."""
     is_registered = value.status is RegistrationStatus.REGISTERED
     return workflow_pb2.RegistrationResult(
         name=value.name,
         status=REGISTRATION_STATUS[value.status],
-        reason="" if is_registered else value.status.name,
+        reason=value.status.name if not is_registered else "INVALID_SCHEDULE" if value.message else "",
         message=value.message,
     )
 

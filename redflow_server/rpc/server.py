@@ -21,6 +21,7 @@ from redflow_sdk.proto.api.v1 import (
 from redflow_sdk.proto.worker.v1 import worker_pb2, worker_pb2_grpc
 from redflow_server.domain.names import Limits
 from redflow_server.rpc.errors import Answering
+from redflow_server.rpc.event_service import EventService
 from redflow_server.rpc.run_service import RunService
 from redflow_server.rpc.system_service import SystemService
 from redflow_server.rpc.worker_service import WorkerService
@@ -48,6 +49,7 @@ class RpcServer:
         *,
         worker: WorkerService,
         runs: RunService,
+        events: EventService,
         workflows: WorkflowService,
         system: SystemService,
         answering: Answering,
@@ -63,9 +65,7 @@ class RpcServer:
         run_service_pb2_grpc.add_RunServiceServicer_to_server(runs, self._server)
         workflow_service_pb2_grpc.add_WorkflowServiceServicer_to_server(workflows, self._server)
         system_service_pb2_grpc.add_SystemServiceServicer_to_server(system, self._server)
-        event_service_pb2_grpc.add_EventServiceServicer_to_server(
-            event_service_pb2_grpc.EventServiceServicer(), self._server
-        )
+        event_service_pb2_grpc.add_EventServiceServicer_to_server(events, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         if has_reflection:
             files = (worker_pb2, run_service_pb2, workflow_service_pb2, system_service_pb2, event_service_pb2)

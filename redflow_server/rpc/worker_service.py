@@ -30,8 +30,9 @@ from redflow_server.engine.session import WorkerSession
 from redflow_server.engine.sessions import Sessions
 from redflow_server.engine.steps import Steps
 from redflow_server.rpc import convert
-from redflow_server.rpc.convert_session import SessionReader, SessionWriter, session_error, snapshot
 from redflow_server.rpc.errors import Context
+from redflow_server.rpc.session_reader import SessionReader
+from redflow_server.rpc.session_writer import SessionWriter, session_error, snapshot
 from redflow_server.telemetry import Telemetry
 
 T = TypeVar("T")

@@ -26,6 +26,13 @@ class WorkflowService(stubs.WorkflowServiceServicer):
             workflows=map(convert.workflow, workflows), next_page_token=convert.page_token(last)
         )
 
+    async def ListSchedules(self, request: pb.ListSchedulesRequest, context: Context) -> pb.ListSchedulesResponse:
+        after = convert.position_of(request.page_token)
+        schedules, last = await self._registry.schedules(request.workflow, convert.page_size(request.page_size), after)
+        return pb.ListSchedulesResponse(
+            schedules=map(convert.schedule, schedules), next_page_token=convert.page_token(last)
+        )
+
     async def RegisterWorkflows(
         self, request: pb.RegisterWorkflowsRequest, context: Context
     ) -> pb.RegisterWorkflowsResponse:

@@ -12,11 +12,19 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
+from redflow_server.domain.events import NewEvent
 from redflow_server.domain.failures import Failure, FailureKind, RetryHint
 from redflow_server.domain.leases import StepRecord
 from redflow_server.domain.payloads import Payload
-from redflow_server.domain.registry import CronSchedule, RetryPolicy, Workflow, WorkflowDefinition
-from redflow_server.domain.runs import Run, Step
+from redflow_server.domain.registry import (
+    FAILURE_HANDLER_MS,
+    CronSchedule,
+    PlannedSchedule,
+    RetryPolicy,
+    Workflow,
+    WorkflowDefinition,
+)
+from redflow_server.domain.runs import HandlerState, Run, Step, WaitingFor, WaitingKind
 from redflow_server.domain.session import SdkInfo
 from redflow_server.domain.states import RunStatus, StepKind, StepStatus
 from redflow_server.domain.workers import Worker
@@ -114,8 +122,8 @@ def _text(value: Json) -> str:
     return value
 
 
-def decode_run(run_id: str, record: Sequence[bytes], data: Sequence[bytes] = ()) -> Run:
-    """A run from its flat record, and its flat payloads where they were read."""
+def decode_run(run_id: str, record: Sequence[bytes], data: Sequence[bytes] = (), waits: Sequence[bytes] = ()) -> Run:
+    """A run from its flat record, and its flat payloads and open waits where they were read."""
     fields = dict(zip(record[::2], record[1::2], strict=True))
     payloads = dict(zip(data[::2], data[1::2], strict=True))
     return Run(
@@ -142,6 +150,30 @@ def decode_run(run_id: str, record: Sequence[bytes], data: Sequence[bytes] = ())
         losses=number(fields.get(b"losses")) or 0,
         failures=number(fields.get(b"failures")) or 0,
         session_id=text(fields.get(b"leaseOwner")).partition(" ")[0],
+        waiting_for=tuple(_decode_wait(*wait) for wait in zip(waits[::2], waits[1::2], strict=True)),
+        failure_handler=_handler_state(fields),
+        failure_handler_failure=decode_failure(payloads.get(b"handlerErrorJson")),
+    )
+
+
+def _decode_wait(name: bytes, entry: bytes) -> WaitingFor:
+    _, since, target = entry.split(b"|", 2)
+    return WaitingFor(WaitingKind.CHILD, detail=f"run {text(target)}", step_name=text(name), since_ms=number(since))
+
+
+def _handler_state(fields: dict[bytes, bytes]) -> HandlerState | None:
+    if b"phase" in fields:
+        return HandlerState.PENDING
+    state = text(fields.get(b"failureHandler"))
+    return HandlerState(state) if state else None
+
+
+def encode_event(event: NewEvent) -> tuple[bytes | str | int, ...]:
+    """An event as scripts take it: id name payload payload_meta digest available_at key key_ttl_ms."""
+    return (
+        *(event.event_id, event.name, event.payload.data, encode_meta(event.payload), event.payload.digest),
+        *("" if event.available_at_ms is None else event.available_at_ms, event.idempotency_key),
+        event.idempotency_ttl_ms,
     )
 
 
@@ -156,7 +188,7 @@ def encode_step(step: StepRecord) -> tuple[bytes | str | int, ...]:
 
 def decode_step(name: bytes, header: bytes, value: bytes | None) -> Step:
     """A step from its header and value; without a value when that was left out of the answer."""
-    status, kind, seq, attempt, final, started, finished, size, meta = header.split(b"|", 8)
+    status, kind, seq, attempt, final, started, finished, size, target, meta = header.split(b"|", 9)
     step_status = StepStatus(status.decode())
     succeeded = step_status is StepStatus.SUCCEEDED
     return Step(
@@ -169,9 +201,10 @@ def decode_step(name: bytes, header: bytes, value: bytes | None) -> Step:
         started_at_ms=number(started),
         finished_at_ms=number(finished),
         output=decode_payload(value, meta) if succeeded and meta != b"none" else None,
-        failure=None if succeeded else decode_failure(value),
+        failure=decode_failure(value) if step_status is StepStatus.FAILED else None,
+        child_run_id=text(target),
         size_bytes=number(size) or 0,
-        is_left_out=value is None and meta != b"none",
+        is_left_out=value is None and meta != b"none" and step_status in (StepStatus.SUCCEEDED, StepStatus.FAILED),
     )
 
 
@@ -213,17 +246,38 @@ def encode_definition(definition: WorkflowDefinition) -> bytes:
     return dump({name: value for name, value in document.items() if value})
 
 
-def encode_registration(definition: WorkflowDefinition) -> tuple[bytes | str | int, ...]:
-    """A definition as `register` takes it: name digest queue max_attempts retry run_timeout start_timeout events
-    definition.
+def encode_registration(
+    definition: WorkflowDefinition, schedules: Sequence[PlannedSchedule]
+) -> tuple[bytes | str | int, ...]:
+    """A definition as `register` takes it: name digest queue max_attempts retry run_timeout start_timeout
+    failure_handler_ms events schedules definition.
     """
+    handler_ms = (definition.failure_handler_timeout_ms or FAILURE_HANDLER_MS) if definition.has_failure_handler else ""
     return (
         *(definition.name, definition.digest, definition.queue, definition.max_attempts),
         encode_retry_policy(definition.retry_policy),
-        *(definition.run_timeout_ms or "", definition.start_timeout_ms or ""),
+        *(definition.run_timeout_ms or "", definition.start_timeout_ms or "", handler_ms),
         dump(sorted(set(definition.event_names))),
+        dump([_planned(schedule) for schedule in schedules if schedule.workflow == definition.name]),
         encode_definition(definition),
     )
+
+
+def _planned(schedule: PlannedSchedule) -> list[str]:
+    # By its timing a change of a schedule's times is seen.
+    timing = f"{schedule.cron.expression}|{schedule.cron.timezone}"
+    document = dump({"workflow": schedule.workflow, "timing": timing, **_cron_document(schedule.cron)})
+    return [schedule.schedule_id, timing, str(schedule.next_at_ms), document.decode()]
+
+
+def decode_schedule(document: bytes) -> tuple[str, CronSchedule]:
+    """The workflow of a schedule, and the schedule. Raises ValueError, LookupError for what is none."""
+    stored: Json = json.loads(document)
+    return stored["workflow"], _cron(stored)
+
+
+def _cron(document: Json) -> CronSchedule:
+    return CronSchedule(document["id"], document["expression"], document["timezone"], _payload(document["input"]))
 
 
 def _cron_document(schedule: CronSchedule) -> Json:
@@ -265,10 +319,7 @@ def decode_workflow(flat: Sequence[bytes]) -> Workflow:
         failure_handler_timeout_ms=document.get("failureHandlerTimeoutMs"),
         has_failure_handler=document.get("hasFailureHandler", False),
         event_names=tuple(document.get("events", ())),
-        cron=tuple(
-            CronSchedule(cron["id"], cron["expression"], cron["timezone"], _payload(cron["input"]))
-            for cron in document.get("cron", ())
-        ),
+        cron=tuple(map(_cron, document.get("cron", ()))),
         input_json_schema=_payload(document.get("inputJsonSchema")),
     )
     return Workflow(

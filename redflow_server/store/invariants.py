@@ -3,14 +3,15 @@
 Each rule is a function of what was read, and says what is wrong; most look at one run. Every transition is one script
 and a run is read by one script (`snapshot.py`), so a run is never caught halfway: what is reported was stored so at one
 instant. Rules overlap where the same fault breaks two of them. None of them rests on this moment being `now` for the
-gateways, save that an idempotency key whose window is open has to lead somewhere.
+gateways, save that an idempotency key whose window is open has to lead somewhere, and that nothing is left in the
+outbox for a minute. What binds runs, events and schedules to each other is in `invariants_between.py`.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -18,12 +19,11 @@ from typing import Final
 from redis.asyncio import Redis
 
 from redflow_server.domain.states import RunStatus, StepStatus
+from redflow_server.store import invariants_between as between
+from redflow_server.store.invariants_between import Details, Findings, header_of
 from redflow_server.store.keys import Keys
-from redflow_server.store.snapshot import RunState, Snapshot, number, read_snapshot
-
-Findings = Iterator[tuple[str, str]]
-"""What is wrong with what: subjects and details."""
-Details = Iterator[str]
+from redflow_server.store.snapshot import read_snapshot
+from redflow_server.store.snapshot_states import RunState, Snapshot, number
 
 HOMES: Final = {"lane": RunStatus.QUEUED, "scheduled": RunStatus.SCHEDULED, "leases": RunStatus.RUNNING}
 """The places of open runs, and the status that belongs there."""
@@ -31,8 +31,8 @@ LEASE_FIELDS: Final = ("leaseToken", "leaseOwner", "acked")
 FINISHED_STEPS: Final = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED})
 PUT_OFF_MS: Final = 1000
 """An assignment that is on its way when its start deadline passes is looked at again after this long."""
-TTL_NEEDED: Final = frozenset({"session", "idempotency"})
-TTL_ALLOWED: Final = TTL_NEEDED | {"owner_builds"}
+TTL_NEEDED: Final = frozenset({"session", "idempotency", "event_key"})
+TTL_ALLOWED: Final = TTL_NEEDED | {"owner_builds", "emitted"}
 MAX_EXACT: Final = 2**53
 
 INTEGER: Final = re.compile(r"-?[0-9]{1,16}")
@@ -40,8 +40,9 @@ INTEGER_FIELDS: Final = (
     *("seq", "place", "priority", "attempt", "maxAttempts", "failures", "deliveries", "undelivered", "losses"),
     *("lossesTotal", "stepsDone", "stepsBytes", "createdAt", "availableAt", "startedAt", "finishedAt"),
     *("cancelRequestedAt", "timeoutRequestedAt", "startDeadline", "runDeadline", "keyExpiresAt"),
+    *("openWaits", "handlerMs", "failingDeadline"),
 )
-HEADER: Final = ("status", "kind", "seq", "attempt", "final", "startedAt", "finishedAt", "size", "meta")
+DEADLINES: Final = ("startDeadline", "runDeadline", "failingDeadline")
 INTEGER_HEADERS: Final = ("seq", "attempt", "startedAt", "finishedAt", "size")
 
 
@@ -69,13 +70,16 @@ async def check(client: Redis, keys: Keys) -> list[Violation]:
 
 
 def one_place(run: RunState) -> Details:
-    """An open run is in exactly one place. What a waiting run would wait for does not exist yet."""
+    """An open run is in exactly one place, or in none while it waits for another run."""
     if run.status is None or run.is_terminal:
         return
     found = [place for place in HOMES if place in run.scores]
     found += [stray.key for stray in run.strays if stray.kind == "lane"]
     if run.status is RunStatus.WAITING:
-        yield "is waiting, but no wait of it is open"
+        if not run.waits:
+            yield "is waiting, but no wait of it is open"
+        if found:
+            yield f"is waiting and stands in {' and in '.join(found)}"
     elif len(found) != 1:
         yield f"is {run.status} and stands in {' and in '.join(found) or 'no place'}"
 
@@ -134,11 +138,11 @@ def places(run: RunState) -> Details:
 
 
 def deadlines(run: RunState) -> Details:
-    """A run is among the deadlines while it has one, at the earlier.
+    """A run is among the deadlines while it has one, at the earliest.
 
     Not necessarily once it was told to stop; and later, when its start deadline passed while it was on its way.
     """
-    due = [at for name in ("startDeadline", "runDeadline") if (at := run.number(name)) is not None]
+    due = [at for name in DEADLINES if (at := run.number(name)) is not None]
     at = run.scores.get("deadlines")
     if at is None:
         if due and "timeoutRequestedAt" not in run.record:
@@ -204,9 +208,9 @@ def steps(run: RunState) -> Details:
         return
     done = 0
     for name, raw in run.headers.items():
-        header = dict(zip(HEADER, raw.split("|", len(HEADER) - 1), strict=False))
+        header = header_of(raw)
         done += header["status"] in FINISHED_STEPS
-        if len(header) < len(HEADER) or header["status"] not in set(StepStatus):
+        if "meta" not in header or header["status"] not in set(StepStatus):
             yield f"has a step {name!r} whose header cannot be read: {raw!r}"
         elif name not in run.sizes:
             yield f"has a step {name!r} without a value"
@@ -252,7 +256,7 @@ def numbers(snapshot: Snapshot) -> Findings:
             if not _is_integer(score):
                 yield run.run_id, f"stands in {place} at {score!r}"
         for step, raw in run.headers.items():
-            header = dict(zip(HEADER, raw.split("|", len(HEADER) - 1), strict=False))
+            header = header_of(raw)
             for name in INTEGER_HEADERS:
                 if header.get(name) and not _is_integer(header[name]):
                     yield run.run_id, f"has {header[name]!r} as {name} of step {step!r}"
@@ -325,13 +329,13 @@ def _each_run(rule: Callable[[RunState], Details]) -> Callable[[Snapshot], Findi
 
 
 _RULES: Final[dict[str, tuple[str, Callable[[Snapshot], Findings]]]] = {
-    "one-place": ("an open run is in exactly one of its lane, scheduled and leases", _each_run(one_place)),
+    "one-place": ("an open run is in one of its lane, scheduled and leases, or waits", _each_run(one_place)),
     "placed-runs-match": ("what is in a lane, scheduled or leases belongs there", _each_run(placed_runs_match)),
     "token-iff-leased": ("a run has a lease token exactly while it is leased", _each_run(token_iff_leased)),
     "terminal-is-final": ("a run that has ended is in no place and has no lease", _each_run(terminal_is_final)),
     "listing": ("every run is listed once, under its status, by its number", _each_run(listing)),
     "lanes-set": ("the set of lanes has the lanes that are not empty", lanes_set),
-    "deadlines": ("a run is among the deadlines at its earlier one", _each_run(deadlines)),
+    "deadlines": ("a run is among the deadlines at its earliest one", _each_run(deadlines)),
     "retention": ("runs that have ended, and no others, are found by purge", _each_run(retention)),
     "steps": ("steps have header and value, and are counted in the record", _each_run(steps)),
     "idempotency": ("one idempotency key in its window leads to one run", idempotency),
@@ -340,6 +344,11 @@ _RULES: Final[dict[str, tuple[str, Callable[[Snapshot], Findings]]]] = {
     "registry": ("sets of workflows agree with the definitions", registry),
     "attempts": ("attempts are counted from 1 to the most there may be", _each_run(attempts)),
     "places": ("a run stands in its lane at its place", _each_run(places)),
+    "waits": ("open waits are known to the runs that they are for", _each_run(between.waits)),
+    "failing": ("a run in phase failing is open and has a deadline", _each_run(between.failing)),
+    "outbox": ("nothing is left in the outbox for a minute", between.outbox),
+    "events": ("events are kept while runs are left to start", between.events),
+    "schedules": ("cron schedules agree with the definitions", between.schedules),
 }
 
 RULES: Final = {name: meaning for name, (meaning, _) in _RULES.items()}

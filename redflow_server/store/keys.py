@@ -9,12 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from redflow_server.domain.ids import counted
+
 DEFAULT_PREFIX: Final = "redflow:v1"
-
-
-def counted(part: str) -> str:
-    """The part with its length in bytes before it, so that no two pairs of parts read the same."""
-    return f"{len(part.encode())}:{part}"
 
 
 def lane_name(queue: str, workflow: str) -> str:
@@ -92,6 +89,41 @@ class Keys:
         return f"{self.prefix}:sessions"
 
     @property
+    def outbox(self) -> str:
+        """Sorted set: what the ends of runs left to be done to other runs, by time."""
+        return f"{self.prefix}:outbox"
+
+    @property
+    def fan_outs(self) -> str:
+        """Sorted set: events that have subscribers left to start, by time."""
+        return f"{self.prefix}:fan-outs"
+
+    @property
+    def cron_def(self) -> str:
+        """Hash: cron schedules by id."""
+        return f"{self.prefix}:cron:def"
+
+    @property
+    def cron_next(self) -> str:
+        """Sorted set: cron schedules by their next occurrence."""
+        return f"{self.prefix}:cron:next"
+
+    @property
+    def cron_last(self) -> str:
+        """Sorted set: cron schedules by the last occurrence that started a run."""
+        return f"{self.prefix}:cron:last"
+
+    @property
+    def cron_skipped(self) -> str:
+        """Hash: how many occurrences of a cron schedule have passed without a run."""
+        return f"{self.prefix}:cron:skipped"
+
+    @property
+    def cron_problem(self) -> str:
+        """Hash: why a cron schedule cannot be evaluated."""
+        return f"{self.prefix}:cron:problem"
+
+    @property
     def wakeups(self) -> str:
         """Channel: messages for all gateways."""
         return f"{self.prefix}:wakeups"
@@ -107,6 +139,14 @@ class Keys:
     def steps(self, run_id: str) -> str:
         """Hash: `s:<name>` a step's header, `o:<name>` the exact bytes of its output or failure."""
         return f"{self.prefix}:run:{run_id}:steps"
+
+    def waits(self, run_id: str) -> str:
+        """Hash: the open waits of a run by step, as `kind|since|target`."""
+        return f"{self.prefix}:run:{run_id}:waits"
+
+    def awaiters(self, run_id: str) -> str:
+        """Set: who waits for the end of a run, as `run_id step`."""
+        return f"{self.prefix}:run:{run_id}:awaiters"
 
     def lane(self, name: str) -> str:
         """Sorted set: queued runs of one workflow in one queue, by -priority * 2^42 + number."""
@@ -135,6 +175,14 @@ class Keys:
     def event_workflows(self, event: str) -> str:
         """Set: the workflows that an event starts."""
         return f"{self.prefix}:event:{event}:workflows"
+
+    def emitted(self, event_id: str) -> str:
+        """Hash: an emitted event, as long as repeats are answered; with its payload while runs are left to start."""
+        return f"{self.prefix}:emitted:{event_id}"
+
+    def event_key(self, event: str, key: str) -> str:
+        """String: the event that an idempotency key names."""
+        return f"{self.prefix}:event-key:{counted(event)}:{counted(key)}"
 
     def owner_workflows(self, owner: str) -> str:
         """Set: the workflows of an owner."""

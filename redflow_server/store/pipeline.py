@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -76,7 +76,7 @@ class Command:
 class Pipeline:
     """One connection to Redis for script calls."""
 
-    def __init__(self, dial: Dial, scripts: dict[str, Script], prefix: str) -> None:
+    def __init__(self, dial: Dial, scripts: Mapping[str, Script], prefix: str) -> None:
         self._dial = dial
         self._scripts = scripts
         self._prefix = prefix

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from redflow_server.domain.errors import PrefixTaken
+from redflow_server.domain.events import EmittedEvent
 from redflow_server.domain.leases import (
     Claim,
     Claimed,
@@ -18,9 +19,11 @@ from redflow_server.domain.leases import (
     StepRecorded,
     Stop,
     StopReason,
+    Suspended,
 )
 from redflow_server.domain.registry import Registered, RegistrationResult, RegistrationStatus, Workflow
 from redflow_server.domain.runs import LaneDepth, RunPage, Stats
+from redflow_server.domain.schedules import DueSchedule, DueSchedules, Schedule
 from redflow_server.domain.states import RunStatus
 from redflow_server.store import codec
 from redflow_server.store.codec import Reply
@@ -28,6 +31,7 @@ from redflow_server.store.keys import split_lane_name
 
 OUTCOMES: Final = {outcome.encode(): outcome for outcome in Outcome}
 STATUSES: Final = {status.encode(): status for status in RunStatus}
+_NAMES_STEP: Final = (Outcome.NON_DETERMINISTIC, Outcome.TOO_MANY_STEPS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,8 @@ class Due:
     scheduled_at_ms: int | None
     deadline_at_ms: int | None
     lanes: tuple[tuple[str, int], ...]
+    cron_at_ms: int | None = None
+    outbox_at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,14 @@ class Passed:
 
     count: int
     next_at_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FannedOut:
+    """Subscribers of an event whose runs a pass has started, and whether some are left."""
+
+    count: int
+    has_more: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +119,7 @@ def claimed(claim: Claim, reply: Reply) -> Claimed:
     """Answer of claim."""
     emptied, entries = reply
     runs = []
-    for run_id, lane, attempt, max_attempts, deliveries, time_left, parent, data, meta, steps in entries:
+    for run_id, lane, attempt, max_attempts, deliveries, time_left, parent, failure, data, meta, steps in entries:
         name = codec.text(run_id)
         run = ClaimedRun(
             run_id=name,
@@ -118,6 +132,7 @@ def claimed(claim: Claim, reply: Reply) -> Claimed:
             steps=None if steps is None else codec.decode_steps(steps) if steps else (),
             run_time_left_ms=codec.number(time_left) if isinstance(time_left, bytes) else time_left,
             parent_run_id=codec.text(parent),
+            failure=codec.decode_failure(failure),
         )
         runs.append(run)
     return Claimed(tuple(runs), tuple(lane for lane, flag in zip(claim.lanes, emptied, strict=True) if flag))
@@ -141,6 +156,63 @@ def step_recorded(name: bytes, reply: Reply) -> StepRecorded:
     return StepRecorded(outcome, len(reply) > 1 and reply[1] == 1, stored)
 
 
+def emit_recorded(name: bytes, reply: Reply) -> StepRecorded:
+    """Answer of step_emit."""
+    outcome = OUTCOMES[reply[0]]
+    if outcome is Outcome.OK:
+        return StepRecorded(outcome, reply[1] == 1, codec.decode_step(name, reply[2], reply[3]))
+    return StepRecorded(outcome, step_name=codec.text(reply[1]) if outcome in _NAMES_STEP else "")
+
+
+def suspended(reply: Reply) -> Suspended:
+    """Answer of suspend and step_wait."""
+    outcome = OUTCOMES[reply[0]]
+    match outcome:
+        case Outcome.OK | Outcome.DUPLICATE if isinstance(reply[1], bytes):
+            return Suspended(outcome, STATUSES[reply[1]])
+        case Outcome.OK:
+            return Suspended(outcome, cancel_requested=reply[1] == 1)
+        case Outcome.RESOLVED:
+            return Suspended(outcome, resolutions=tuple(codec.decode_step(*step) for step in reply[2]))
+        case _:
+            return Suspended(outcome, step_name=codec.text(reply[1]) if outcome in _NAMES_STEP else "")
+
+
+def emitted(reply: Reply) -> EmittedEvent:
+    """Answer of emit_event."""
+    event_id, run_ids, was_created = reply
+    return EmittedEvent(codec.text(event_id), tuple(codec.text(run_ids).split()), was_created == 1)
+
+
+def due_schedules(reply: Reply) -> DueSchedules:
+    """Answer of due_schedules."""
+    now_ms, entries, next_at = reply
+    return DueSchedules(now_ms, tuple(_due_schedule(*entry) for entry in entries), codec.number(next_at))
+
+
+def _due_schedule(schedule_id: bytes, occurrence: bytes, document: bytes | None) -> DueSchedule:
+    due = DueSchedule(codec.text(schedule_id), codec.number(occurrence) or 0, document or b"")
+    try:
+        workflow, cron = codec.decode_schedule(due.document)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return due
+    return replace(due, workflow=workflow, cron=cron)
+
+
+def schedules(reply: Reply) -> tuple[Schedule, ...]:
+    """Answer of read_schedules."""
+    found = []
+    for schedule_id, document, next_at, last_at, skipped, problem in reply:
+        workflow, cron = codec.decode_schedule(document)
+        times = codec.number(next_at), codec.number(last_at)
+        found.append(
+            Schedule(
+                codec.text(schedule_id), workflow, cron, *times, codec.number(skipped) or 0, problem=codec.text(problem)
+            )
+        )
+    return tuple(found)
+
+
 def lease_ended(reply: Reply) -> LeaseEnded:
     """Answer of complete, fail, abort and release."""
     outcome = OUTCOMES[reply[0]]
@@ -154,9 +226,16 @@ def lease_ended(reply: Reply) -> LeaseEnded:
 
 def due(reply: Reply) -> Due:
     """Answer of due."""
-    now_ms, scheduled, deadlines, flat = reply
+    now_ms, scheduled, deadline, cron, outbox, flat = reply
     lanes = tuple((codec.text(name), int(change)) for name, change in zip(flat[::2], flat[1::2], strict=True))
-    return Due(now_ms, codec.number(scheduled), codec.number(deadlines), lanes)
+    return Due(
+        now_ms=now_ms,
+        scheduled_at_ms=codec.number(scheduled),
+        deadline_at_ms=codec.number(deadline),
+        cron_at_ms=codec.number(cron),
+        outbox_at_ms=codec.number(outbox),
+        lanes=lanes,
+    )
 
 
 def passed(reply: Reply) -> Passed:

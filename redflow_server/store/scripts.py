@@ -8,9 +8,11 @@ the items of one call, and `ORDER last` where a call must not overtake earlier o
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -40,8 +42,9 @@ class Script:
     goes_last: bool
 
 
-def load_scripts(folder: Path = FOLDER) -> dict[str, Script]:
-    """All scripts by name. Raises ScriptError that names the file and what is wrong with it."""
+@functools.cache
+def load_scripts(folder: Path = FOLDER) -> Mapping[str, Script]:
+    """All scripts by name, composed once. Raises ScriptError that names the file and what is wrong with it."""
     return {path.stem: load_script(path) for path in sorted(folder.glob("*.lua"))}
 
 

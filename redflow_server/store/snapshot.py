@@ -8,21 +8,49 @@ need be of the same one. So a run that moves meanwhile cannot look wrong. Of the
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from redflow_server.domain.errors import StoreUnavailable
-from redflow_server.domain.states import TERMINAL, RunStatus
 from redflow_server.store.codec import Reply, text
 from redflow_server.store.key_kinds import Kind, kind_of
 from redflow_server.store.keys import Keys
 from redflow_server.store.scripts import FOLDER
+from redflow_server.store.snapshot_scripts import (
+    HEAD,
+    READ_EVENT,
+    READ_EVENT_KEY,
+    READ_KEY,
+    READ_LANE,
+    READ_OUTBOX_ENTRY,
+    READ_POINTER,
+    READ_RUN,
+    READ_SCHEDULE,
+    READ_WORKFLOW,
+)
+from redflow_server.store.snapshot_states import (
+    Awaiter,
+    EventKeyState,
+    EventState,
+    KeyState,
+    LaneState,
+    OpenWait,
+    OutboxEntry,
+    PointerState,
+    RunState,
+    ScheduleState,
+    Snapshot,
+    StoredNumber,
+    Stray,
+    WorkflowState,
+)
 
 T = TypeVar("T")
 Command = tuple[bytes | str | int, ...]
@@ -31,208 +59,9 @@ SCAN_COUNT: Final = 1000
 PAGE: Final = 200
 """Commands in one round trip."""
 
+TIMEOUTS: Final = ("runTimeoutMs", "startTimeoutMs", "failureHandlerMs")
 PLACES: Final = ("scheduled", "leases", "deadlines", "lane", "status", "workflow_status", "finished")
 """The sorted sets that a run may be in, in the order in which the script answers."""
-
-
-# ---- what is read ----
-
-
-@dataclass(frozen=True, slots=True)
-class KeyState:
-    """A key: its kind is None when no rule knows it, its TTL -1 when it has none."""
-
-    name: str
-    kind: Kind | None
-    type: str
-    ttl_ms: int
-    has_owner: bool = True
-    """Whether that which it is kept for is there; only read for an owner's builds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stray:
-    """An entry of a run in a sorted set where its record does not put it."""
-
-    kind: str
-    key: str
-    score: float
-
-
-@dataclass(frozen=True, slots=True)
-class RunState:
-    """A run, or what is left of one: an id that stands somewhere and has no record."""
-
-    run_id: str
-    record: Mapping[str, str]
-    scores: Mapping[str, float]
-    """Its scores in the sets of PLACES that its record puts it in."""
-    strays: tuple[Stray, ...]
-    headers: Mapping[str, str]
-    sizes: Mapping[str, int]
-    """Bytes of the values of steps."""
-    other_step_fields: tuple[str, ...]
-    pointer: str | None
-    """The run that its idempotency key leads to."""
-    has_data: bool
-    has_steps: bool
-    now_ms: int
-
-    @property
-    def status(self) -> RunStatus | None:
-        """None when there is no record that scripts can read."""
-        if not (self.record.get("workflow") and self.record.get("queue")):
-            return None
-        name = self.record.get("status")
-        return RunStatus(name) if name in set(RunStatus) else None
-
-    @property
-    def is_terminal(self) -> bool:
-        """Whether it has ended."""
-        return self.status in TERMINAL
-
-    def number(self, field_name: str) -> float | None:
-        """A field as a number, in whatever notation; None when there is none."""
-        return number(self.record.get(field_name))
-
-
-@dataclass(frozen=True, slots=True)
-class LaneState:
-    """A lane's number among the non-empty ones, and how many runs it has."""
-
-    key: str
-    change: float | None
-    depth: int
-
-
-@dataclass(frozen=True, slots=True)
-class WorkflowState:
-    """A registered workflow and the sets that have it or should."""
-
-    name: str
-    exists: bool
-    is_registered: bool
-    missing: tuple[str, ...]
-    strays: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PointerState:
-    """An idempotency key, and what the record of the run that it leads to says."""
-
-    key: str
-    target: str
-    target_exists: bool
-    own_key: str | None
-    """The name of the pointer that the run's record asks for."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredNumber:
-    """What stands where an integer should, outside of the runs."""
-
-    key: str
-    what: str
-    value: str | float
-
-
-@dataclass(slots=True)
-class Snapshot:
-    """Everything under the prefix."""
-
-    keys: Keys
-    stored: list[KeyState] = field(default_factory=list)
-    runs: list[RunState] = field(default_factory=list)
-    lanes: list[LaneState] = field(default_factory=list)
-    workflows: list[WorkflowState] = field(default_factory=list)
-    pointers: list[PointerState] = field(default_factory=list)
-    numbers: list[StoredNumber] = field(default_factory=list)
-
-
-def number(raw: str | None) -> float | None:
-    """A stored number, in whatever notation; None when it is none."""
-    try:
-        return float(raw) if raw else None
-    except ValueError:
-        return None
-
-
-# ---- the scripts ----
-
-_HEAD: Final = """
--- A key of another type answers nothing here: that it is of another type is told by a rule of its own.
-local function ask(...)
-  local reply = redis.pcall(...)
-  if type(reply) == 'table' and reply.err then return false end
-  return reply
-end
--- Of the keys that came as arguments after the first, those that have the member and are not among its own.
-local function strays_of(command, own, answer)
-  local is_own = {}
-  for _, key in ipairs(own) do is_own[key] = true end
-  for i = 2, #ARGV do
-    local found = not is_own[ARGV[i]] and ask(command, ARGV[i], ARGV[1])
-    if found and found ~= 0 then answer(ARGV[i], found) end
-  end
-end
-"""
-
-_READ_KEY: Final = """
-local kept_for = ARGV[2]
-return {redis.call('TYPE', ARGV[1]).ok, redis.call('PTTL', ARGV[1]), redis.call('EXISTS', kept_for)}
-"""
-
-_READ_RUN: Final = """
-local id = ARGV[1]
-local record, run, own, scores, strays, steps = ask('HGETALL', run_key(id)) or {}, {}, {}, {}, {}, {}
-for i = 1, #record, 2 do run[record[i]] = record[i + 1] end
-own = {SCHEDULED, LEASES, DEADLINES}
-if run.status and run.workflow and run.queue then
-  own[4] = lane_key(lp(run.queue) .. ':' .. lp(run.workflow))
-  own[5], own[6] = status_key(run.status), workflow_status_key(run.status, run.workflow)
-  own[7] = finished_key(run.status)
-end
-for i, key in ipairs(own) do scores[i] = ask('ZSCORE', key, id) end
-strays_of('ZSCORE', own, function(key, score) strays[#strays + 1] = {key, score} end)
-for _, field in ipairs(ask('HKEYS', steps_key(id)) or {}) do
-  local is_header = string.sub(field, 1, 2) == 's:'
-  steps[#steps + 1] = {field, redis.call(is_header and 'HGET' or 'HSTRLEN', steps_key(id), field)}
-end
-local names_key = run.workflow and run.idempotencyKey
-local pointer = names_key and ask('GET', idempotency_key(run.workflow, run.idempotencyKey)) or false
-local has_data, has_steps = redis.call('EXISTS', data_key(id)), redis.call('EXISTS', steps_key(id))
-return {record, scores, strays, steps, pointer, has_data, has_steps, redis.call('TIME')}
-"""
-
-_READ_LANE: Final = """
-return {lane_key(ARGV[1]), ask('ZSCORE', LANES, ARGV[1]), ask('ZCARD', lane_key(ARGV[1])) or 0}
-"""
-
-_READ_WORKFLOW: Final = """
-local name = ARGV[1]
-local exists = redis.call('EXISTS', workflow_key(name))
-local fields = exists == 1 and ask('HMGET', workflow_key(name), 'owner', 'eventsJson') or {}
-local own, missing, strays = {WORKFLOWS}, {}, {}
-if fields[1] then own[2] = owner_workflows_key(fields[1]) end
-local readable, events = pcall(cjson.decode, fields[2] or '[]')
-for _, event in ipairs(readable and events or {}) do own[#own + 1] = event_workflows_key(event) end
-for i = 2, #own do
-  if ask('SISMEMBER', own[i], name) ~= 1 then missing[#missing + 1] = own[i] end
-end
-strays_of('SISMEMBER', own, function(key) strays[#strays + 1] = key end)
-return {exists, ask('SISMEMBER', WORKFLOWS, name) or 0, missing, strays}
-"""
-
-_READ_POINTER: Final = """
-local target = ask('GET', ARGV[1])
-if not target then return false end
-local named = ask('HMGET', run_key(target), 'workflow', 'idempotencyKey') or {}
-local own = named[1] and named[2] and idempotency_key(named[1], named[2])
-return {target, redis.call('EXISTS', run_key(target)), own or false}
-"""
-
-
-# ---- reading ----
 
 
 async def read_snapshot(client: Redis, keys: Keys) -> Snapshot:
@@ -261,6 +90,10 @@ class _Reader:
         self._workflows: defaultdict[bytes, set[bytes]] = defaultdict(set)
         self._lanes: set[bytes] = set()
         self._pointers: list[bytes] = []
+        self._outbox: list[bytes] = []
+        self._events: set[bytes] = set()
+        self._event_keys: list[bytes] = []
+        self._schedules: defaultdict[bytes, set[bytes]] = defaultdict(set)
 
     async def find(self) -> None:
         """Finds the keys, and in them the names of all that is to be read: for runs and workflows, with the sets."""
@@ -272,7 +105,7 @@ class _Reader:
 
     async def _read_keys(self, names: Sequence[bytes]) -> None:
         calls = [(name, re.sub(rb":builds\Z", b":workflows", name)) for name in names]
-        async for (name, _), (type_, ttl_ms, has_owner) in self._each(_READ_KEY, calls):
+        async for (name, _), (type_, ttl_ms, has_owner) in self._each(READ_KEY, calls):
             if type_ == b"none":
                 continue
             kind = kind_of(name.removeprefix(self._prefix))
@@ -288,19 +121,19 @@ class _Reader:
                     self._runs[run_id].add(key)
                 if kind.name == "lane":
                     self._lanes.add(variable)
-            case "run" | "data" | "steps":
+            case "run" | "data" | "steps" | "waits" | "awaiters":
                 self._runs[variable]
-            case "lanes" | "sessions":
+            case "lanes" | "sessions" | "outbox" | "fan_outs" | "cron_times":
                 async for member, score in self._client.zscan_iter(key, count=SCAN_COUNT):
                     self._number(key, f"the score of {text(member)}", score)
-                    if kind.name == "lanes":
-                        self._lanes.add(member)
+                    self._note_member(key, kind, member)
             case "workflows" | "event_workflows" | "owner_workflows":
                 async for name in self._client.sscan_iter(key, count=SCAN_COUNT):
                     self._workflows[name].add(key)
             case "workflow":
                 self._workflows[variable]
-                await self._read_numbers(key, "maxAttempts", "updatedAt", "runTimeoutMs", "startTimeoutMs")
+                await self._read_numbers(key, "maxAttempts", "updatedAt", *TIMEOUTS)
+                await self._find_schedules_of(variable)
             case "config":
                 await self._read_numbers(key, "format", "shards")
             case "owner_builds":
@@ -312,6 +145,34 @@ class _Reader:
                 self._number(key, "the counter", None if value is None else text(value))
             case "idempotency":
                 self._pointers.append(key)
+            case "emitted":
+                self._events.add(variable)
+                await self._read_numbers(key, "expiresAt", "part", "parts")
+            case "event_key":
+                self._event_keys.append(key)
+            case "cron_def" | "cron_skipped" | "cron_problem":
+                async for schedule_id, value in self._client.hscan_iter(key, count=SCAN_COUNT):
+                    self._schedules[schedule_id]
+                    if kind.name == "cron_skipped":
+                        self._number(key, f"the count of {text(schedule_id)}", text(value))
+
+    def _note_member(self, key: bytes, kind: Kind, member: bytes) -> None:
+        match kind.name:
+            case "lanes":
+                self._lanes.add(member)
+            case "outbox":
+                self._outbox.append(member)
+            case "fan_outs":
+                self._events.add(member)
+            case "cron_times":
+                self._schedules[member]
+
+    async def _find_schedules_of(self, workflow: bytes) -> None:
+        [raw] = await self._ask([("HGET", self.snapshot.keys.workflow("").encode() + workflow, "cronIdsJson")])
+        with suppress(ValueError):
+            ids = json.loads(raw or b"[]")
+            for schedule_id in ids if isinstance(ids, list) else ():
+                self._schedules[str(schedule_id).encode()].add(workflow)
 
     async def _read_numbers(self, key: bytes, *fields: str) -> None:
         [values] = await self._ask([("HMGET", key, *fields)])
@@ -325,22 +186,45 @@ class _Reader:
     async def read_what_was_found(self) -> None:
         """Reads each of the things found, each at one instant."""
         snapshot = self.snapshot
-        async for arguments, reply in self._each(_READ_RUN, ((run_id, *seen) for run_id, seen in self._runs.items())):
+        async for arguments, reply in self._each(READ_RUN, ((run_id, *seen) for run_id, seen in self._runs.items())):
             snapshot.runs.append(self._run(text(arguments[0]), reply))
-        async for _, (key, change, depth) in self._each(_READ_LANE, ((name,) for name in self._lanes)):
+        async for _, (key, change, depth) in self._each(READ_LANE, ((name,) for name in self._lanes)):
             snapshot.lanes.append(LaneState(text(key), None if change is None else float(change), depth))
         workflows = ((name, *seen) for name, seen in self._workflows.items())
-        async for arguments, (exists, is_registered, missing, strays) in self._each(_READ_WORKFLOW, workflows):
+        async for arguments, (exists, is_registered, missing, strays) in self._each(READ_WORKFLOW, workflows):
             sets = tuple(map(text, missing)), tuple(map(text, strays))
             snapshot.workflows.append(WorkflowState(text(arguments[0]), bool(exists), bool(is_registered), *sets))
-        async for arguments, reply in self._each(_READ_POINTER, ((key,) for key in self._pointers)):
+        async for arguments, reply in self._each(READ_POINTER, ((key,) for key in self._pointers)):
             if reply is not None:
                 target, exists, own_key = reply
                 own_key = None if own_key is None else text(own_key)
                 snapshot.pointers.append(PointerState(text(arguments[0]), text(target), bool(exists), own_key))
+        await self._read_between_runs()
+
+    async def _read_between_runs(self) -> None:
+        snapshot = self.snapshot
+        async for arguments, reply in self._each(READ_OUTBOX_ENTRY, ((entry,) for entry in self._outbox)):
+            if reply is not None:
+                score, (seconds, _) = reply
+                snapshot.outbox.append(OutboxEntry(text(arguments[0]), int(seconds) * 1000 - float(score)))
+        async for arguments, reply in self._each(READ_EVENT, ((event_id,) for event_id in self._events)):
+            exists, ttl_ms, is_fanning_out, name, expires_at, has_part = reply
+            if exists or is_fanning_out is not None:
+                fields = _optional(name), _optional(expires_at), has_part == 1
+                event = EventState(text(arguments[0]), bool(exists), ttl_ms, is_fanning_out is not None, *fields)
+                snapshot.events.append(event)
+        async for arguments, reply in self._each(READ_EVENT_KEY, ((key,) for key in self._event_keys)):
+            if reply is not None:
+                snapshot.event_keys.append(EventKeyState(text(arguments[0]), text(reply[0]), _optional(reply[1])))
+        calls = ((schedule_id, *workflows) for schedule_id, workflows in self._schedules.items())
+        async for arguments, (is_defined, workflow, listed_by, *flags) in self._each(READ_SCHEDULE, calls):
+            names = text(workflow), tuple(map(text, listed_by))
+            schedule = ScheduleState(text(arguments[0]), bool(is_defined), *names, *map(bool, flags))
+            snapshot.schedules.append(schedule)
 
     def _run(self, run_id: str, reply: Reply) -> RunState:
-        record, scores, strays, steps, pointer, has_data, has_steps, (seconds, microseconds) = reply
+        record, scores, strays, steps, pointer, has_data, has_steps, time, waits, awaiters, *owed = reply
+        seconds, microseconds = time
         fields = {text(name): value for name, value in steps}
         return RunState(
             run_id=run_id,
@@ -354,13 +238,17 @@ class _Reader:
             has_data=bool(has_data),
             has_steps=bool(has_steps),
             now_ms=int(seconds) * 1000 + int(microseconds) // 1000,
+            waits=tuple(OpenWait(text(step), text(entry), known == 1, end == 1) for step, entry, known, end in waits),
+            awaiters=tuple(Awaiter(text(name), has_wait == 1) for name, has_wait in awaiters),
+            is_waking=owed[0] == 1,
+            is_withdrawing=owed[1] == 1,
         )
 
     async def _each(
         self, body: str, calls: Iterable[tuple[bytes, ...]]
     ) -> AsyncIterator[tuple[tuple[bytes, ...], Reply]]:
         """Runs a script once for each tuple of arguments."""
-        script = (FOLDER / "lib" / "keys.lua").read_text() + _HEAD + body
+        script = (FOLDER / "lib" / "keys.lua").read_text() + HEAD + body
         sha = hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
         for page in _pages(list(calls)):
             commands: list[Command] = [("EVALSHA", sha, 1, self.snapshot.keys.prefix, *arguments) for arguments in page]
@@ -378,3 +266,7 @@ class _Reader:
 
 def _pages(items: Sequence[T]) -> Iterator[Sequence[T]]:
     return (items[i : i + PAGE] for i in range(0, len(items), PAGE))
+
+
+def _optional(raw: bytes | None) -> str | None:
+    return None if raw is None else text(raw)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from redflow_sdk import CanceledError, Client, Context, RetryPolicy, Worker, workflow
+from redflow_sdk import CanceledError, Client, Context, FailureContext, RetryPolicy, Worker, workflow
 from redflow_server.config import Config
 from redflow_server.gateway import Gateway
 from redflow_server.store.keys import Keys, lane_name
@@ -31,8 +31,14 @@ async def test_cancel_signals_a_running_handler_which_ends_canceled(
     ending: str, client: Client, start_worker: StartWorker
 ) -> None:
     started, signaled = asyncio.Event(), asyncio.Event()
+    failures: list[FailureContext] = []
 
-    @workflow(name="on-failure-not-on-cancel", queue="q_on_failure_3", retry=RetryPolicy(max_attempts=3))
+    @workflow(
+        name="on-failure-not-on-cancel",
+        queue="q_on_failure_3",
+        retry=RetryPolicy(max_attempts=3),
+        on_failure=failures.append,
+    )
     async def long_running(ctx: Context) -> None:
         started.set()
         try:
@@ -56,6 +62,10 @@ async def test_cancel_signals_a_running_handler_which_ends_canceled(
         await handle.result(timeout=5)
     run = await handle.get()
     assert (run.status, run.attempt) == ("canceled", 1)
+    # The worker is idle again: a run after it shows that nothing more came of it.
+    assert await client.cancel_run((await client.start(long_running)).id) is True
+    assert failures == []
+    assert run.failure_handler == ""
 
 
 async def test_cancellation_of_a_scheduled_run(client: Client, start_worker: StartWorker) -> None:

@@ -1,7 +1,8 @@
 """The journal of side effects: a file that the workers append to, outside of the system under test.
 
-Its lines: a handler `began` or `ended`; a step function `ran`; a step `passed`, which the handler writes once the step
-is recorded. The ticket is a number that each execution of a step function draws, and returns as part of its value.
+Its lines: a handler `began` or `ended`; a failure handler has `handled` a run; a step function `ran`; a step `passed`,
+which the handler writes once the step is recorded. The ticket is a number that each execution of a step function draws,
+and returns as part of its value.
 """
 
 from __future__ import annotations
@@ -64,6 +65,10 @@ class Journal:
     def tickets(self) -> dict[tuple[str, str], int]:
         """The ticket with which each step of each run passed."""
         return {(line.run_id, line.step): line.ticket for line in self.lines() if line.event == "passed"}
+
+    def handled(self) -> set[str]:
+        """The runs whose failure handler was called."""
+        return {line.run_id for line in self.lines() if line.event == "handled"}
 
     def moved_runs(self) -> int:
         """How many runs began in more than one process: what a kill took from one, another finished."""

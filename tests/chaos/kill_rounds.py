@@ -12,6 +12,7 @@ import random
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -20,7 +21,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from redflow_sdk import CanceledError, Client, RedflowError, RunFailedError
+from redflow_sdk import CanceledError, Client, RedflowError, Run, RunFailedError
 from redflow_server.embedded import EmbeddedStore
 from redflow_server.store.invariants import check
 from redflow_server.store.keys import Keys
@@ -197,13 +198,17 @@ class KillRounds:
                 end = "canceled"
             except (TimeoutError, RedflowError) as error:
                 end = repr(error)
+            if start.workflow == "fail" and run_id not in self._journal.handled():
+                self._report.violations.append(f"{run_id} is failed, but its failure handler was not called")
             if end != start.end:
                 self._report.violations.append(f"{start.workflow} {run_id} ended with {end!r} instead of {start.end!r}")
         self._report.recovery_s = round(time.monotonic() - began, 1)
 
     async def _check_records(self, client: Client) -> None:
         """No run is there that nobody started, and the recorded steps are those that handlers saw."""
-        stored = {run.id async for run in client.list_runs()}
+        runs = [run async for run in client.list_runs()]
+        await self._check_offspring(runs, client)
+        stored = {run.id for run in runs if not _is_offspring(run)}
         for what, ids in (
             ("was not started", stored - self._started.keys()),
             ("is gone", self._started.keys() - stored),
@@ -212,12 +217,34 @@ class KillRounds:
         passed = self._journal.tickets()
         for run_id in stored & self._started.keys():
             for step in await client.get_run_steps(run_id):
-                ticket = step.output[1] if isinstance(step.output, list) else None
+                ticket = step.output[1] if step.kind == "function" and isinstance(step.output, list) else None
                 if passed.get((run_id, step.name), ticket) != ticket:
                     self._report.violations.append(
                         f"step {step.name} of {run_id} is recorded as {step.output!r}, its handler saw the ticket "
                         f"{passed[run_id, step.name]}"
                     )
+
+    async def _check_offspring(self, runs: list[Run], client: Client) -> None:
+        """Each run that starts another one has started it once, and that ends as it should."""
+        expected = {"delegate": "succeeded", "oversee": "canceled"}
+        children = Counter(run.parent_run_id for run in runs if run.parent_run_id)
+        for run_id, start in self._started.items():
+            most = 1 if start.workflow in expected else 0
+            # One that is canceled before it began starts none.
+            if children[run_id] > most or (start.workflow == "delegate" and children[run_id] < 1):
+                self._report.violations.append(f"{start.workflow} {run_id} has started {children[run_id]} runs")
+        heard = sum(run.workflow == "hear" for run in runs)
+        announced = sum(start.workflow == "announce" for start in self._started.values())
+        if heard != announced:
+            self._report.violations.append(f"{announced} events have started {heard} runs")
+        deadline = time.monotonic() + END_S
+        for run in runs:
+            if _is_offspring(run):
+                parent = self._started.get(run.parent_run_id)
+                wanted = expected[parent.workflow] if parent else "succeeded"
+                ended = await client.wait_run(run.id, max(0.0, deadline - time.monotonic()))
+                if ended is None or ended.status != wanted:
+                    self._report.violations.append(f"{run.workflow} {run.id} is {ended}, not {wanted}")
 
     async def _check_store(self, when: str) -> None:
         """What is stored keeps its invariants, at any moment."""
@@ -227,6 +254,11 @@ class KillRounds:
         await dial.close()
         self._report.checks += 1
         self._report.violations += [f"{one.rule}: {one.subject} {one.detail} ({when})" for one in found]
+
+
+def _is_offspring(run: Run) -> bool:
+    """Whether another run has started it."""
+    return bool(run.parent_run_id) or run.workflow == "hear"
 
 
 def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:

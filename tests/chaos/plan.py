@@ -22,6 +22,11 @@ VICTIMS: Final = (
 """What dies together. Every five rounds have each of them once."""
 
 
+SHARES: Final = {"count": 8, "stumble": 4, "delegate": 4, "announce": 2, "fail": 3, "linger": 1, "oversee": 1}
+"""How often each workflow is started."""
+CANCELED: Final = ("linger", "oversee")
+
+
 @dataclass(frozen=True)
 class Start:
     """One run to start."""
@@ -40,7 +45,15 @@ class Start:
     @property
     def end(self) -> object:
         """How it has to end: its output, the type of its failure, or `canceled`."""
-        ends = {"count": self.number + STEPS, "stumble": self.number + 2, "fail": "ValueError", "linger": "canceled"}
+        ends: dict[str, object] = {
+            "count": self.number + STEPS,
+            "stumble": self.number + 2,
+            "delegate": self.number + STEPS + 2,
+            "announce": 1,
+            "fail": "ValueError",
+            "linger": "canceled",
+            "oversee": "canceled",
+        }
         return ends[self.workflow]
 
 
@@ -70,12 +83,12 @@ class Plan:
     def start(self, number: int, index: int) -> Start:
         """The start of this index in a round. There is no last one: runs are started until the victims are back."""
         random = Random(f"{self.seed} start {number} {index}")
-        workflow = random.choices(("count", "stumble", "fail", "linger"), (12, 4, 3, 1))[0]
+        workflow = random.choices(tuple(SHARES), tuple(SHARES.values()))[0]
         return Start(
             workflow,
             number=index,
             key=f"{number}-{index}" if random.random() < 0.5 else None,
             delay_s=random.uniform(0.1, 1.5) if random.random() < 0.15 else 0.0,
-            cancel_after_s=random.uniform(0.0, 1.0) if workflow == "linger" else None,
+            cancel_after_s=random.uniform(0.0, 1.0) if workflow in CANCELED else None,
             pause_s=random.uniform(0.0, 0.04),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos.plan import VICTIMS, Plan
+from tests.chaos.plan import CANCELED, SHARES, VICTIMS, Plan
 
 
 def test_a_seed_draws_the_same_again_and_another_seed_something_else() -> None:
@@ -34,7 +34,7 @@ def test_every_five_rounds_have_each_kind_of_victim_once(seed: int) -> None:
 
 def test_the_load_has_every_workflow_with_and_without_keys_at_once_and_later() -> None:
     starts = [Plan(7, 1).start(0, index) for index in range(300)]
-    assert {start.workflow for start in starts} == {"count", "stumble", "fail", "linger"}
+    assert {start.workflow for start in starts} == set(SHARES)
     assert {start.key is None for start in starts} == {True, False}
     assert {start.delay_s > 0 for start in starts} == {True, False}
-    assert all((start.cancel_after_s is None) == (start.workflow != "linger") for start in starts)
+    assert all((start.cancel_after_s is None) == (start.workflow not in CANCELED) for start in starts)

@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from redflow_sdk import Context, RetryPolicy, workflow
+from redflow_sdk import Context, FailureContext, RetryPolicy, workflow
 from tests.chaos.journal import Line, append
 
 JOURNAL = os.environ.get("REDFLOW_JOURNAL", os.devnull)
@@ -62,7 +62,38 @@ async def stumble(ctx: Context, start: int) -> int:
         return await run_step(ctx, "s1", value)
 
 
-@workflow(name="fail", queue="chaos", retry=FAST_RETRIES)
+@workflow(name="delegate", queue="chaos")
+async def delegate(ctx: Context, start: int) -> int:
+    """Has another run do the counting, between two steps of its own."""
+    with in_hand(ctx.run.id):
+        value = await run_step(ctx, "s0", start)
+        value = await ctx.step.run_workflow("count", count, value)
+        return await run_step(ctx, "s1", value)
+
+
+@workflow(name="announce", queue="chaos")
+async def announce(ctx: Context, start: int) -> int:
+    """Emits an event between two steps; how many runs it has started is what it returns."""
+    with in_hand(ctx.run.id):
+        await run_step(ctx, "s0", start)
+        heard = await ctx.step.emit_event("emit", "chaos.announced", start)
+        await run_step(ctx, "s1", start)
+        return len(heard)
+
+
+@workflow(name="hear", queue="chaos", events=["chaos.announced"])
+async def hear(ctx: Context, start: int) -> int:
+    """Is started by the event."""
+    with in_hand(ctx.run.id):
+        return await run_step(ctx, "s0", start)
+
+
+def note_failure(context: FailureContext) -> None:
+    """The failure handler of `fail`."""
+    append(JOURNAL, Line("handled", context.run.id, os.getpid()))
+
+
+@workflow(name="fail", queue="chaos", retry=FAST_RETRIES, on_failure=note_failure)
 async def fail(ctx: Context, start: int) -> int:
     """Fails for good."""
     with in_hand(ctx.run.id):
@@ -77,4 +108,11 @@ async def linger(ctx: Context, start: int) -> int:
         return start
 
 
-app = [count, stumble, fail, linger]
+@workflow(name="oversee", queue="chaos")
+async def oversee(ctx: Context, start: int) -> int:
+    """Waits for a run that stays until it is canceled, and is canceled itself, which has to reach the other one."""
+    with in_hand(ctx.run.id):
+        return await ctx.step.run_workflow("linger", linger, start)
+
+
+app = [count, stumble, delegate, announce, hear, fail, linger, oversee]

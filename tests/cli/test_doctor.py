@@ -8,13 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from redflow_sdk import Client, Context, workflow
+from redflow_sdk import Client, Context, Cron, workflow
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.embedded import EmbeddedStore
 from redflow_server.store.keys import Keys
 from redflow_server.store.wire import Dial
 from tests.cli.command import ROOT, redflow
 from tests.conftest import StartWorker
+from tests.eventually import eventually
 from tests.redis_command import RedisCommand
 
 OPERATIONS = ROOT / "docs" / "operations.md"
@@ -47,6 +48,37 @@ async def test_broken_state_is_found(
     }
     assert handle.id in {finding["subject"] for finding in document["findings"]}
     assert all(set(finding) == {"rule", "subject", "detail"} for finding in document["findings"])
+
+
+@pytest.mark.leaves_faults
+async def test_broken_waits_schedules_events_and_outbox_are_told_by_their_rules(
+    redis_url: str, prefix: str, client: Client, redis: RedisCommand, keys: Keys, start_worker: StartWorker
+) -> None:
+    @workflow(name="parent", queue="q", cron=[Cron("@yearly")])
+    async def parent(ctx: Context) -> None:
+        await ctx.step.run_workflow("wait", "child", queue="nowhere")
+
+    await start_worker(parent)
+    handle = await client.start(parent)
+
+    async def is_waiting() -> bool:
+        return (await handle.get()).status == "waiting"
+
+    await eventually(is_waiting, within=10)
+    arguments = ("doctor", "--redis", redis_url, "--prefix", prefix)
+    sound = await redflow(*arguments)
+    assert sound.code == ExitCode.OK, sound
+
+    await redis("DEL", keys.waits(handle.id))
+    await redis("DEL", keys.cron_def)
+    await redis("HSET", keys.emitted("evt_x"), "name", "e")
+    # Due in 2100, for the gateway of the test would take it away.
+    await redis("ZADD", keys.outbox, 4_102_444_800_000, "wonder run_x")
+    broken = await redflow(*arguments, "-o", "json")
+    assert broken.code == ExitCode.REFUSED
+    assert {"waits", "schedules", "events", "outbox"} <= {finding["rule"] for finding in broken.json["findings"]}
+    shown = {line.split()[0] for line in (await redflow(*arguments)).out.splitlines() if line}
+    assert {"waits", "schedules", "events", "outbox"} <= shown
 
 
 async def test_lanes_that_no_connected_worker_serves_are_listed_and_are_no_fault(

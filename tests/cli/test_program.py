@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import os
+import shlex
 import sys
 
 import pytest
 
 from redflow_server.cli import main
 from redflow_server.cli.exit_codes import MEANING, ExitCode
+from redflow_server.cli.program import NOUNS
 from redflow_server.version import VERSION
 from tests.cli.command import Ended, redflow, spawn
 
@@ -56,8 +60,33 @@ async def test_help_lists_the_nouns_and_every_exit_code() -> None:
     for code, meaning in MEANING.items():
         assert f"{code:<5}{meaning}" in lines
     assert "print its output as JSON" in (await redflow("run", "result", "--help")).out
-    for noun in ("dev", "server", "worker", "run", "doctor", "version"):
+    for noun in NOUNS:
         assert any(line.startswith(f"{noun} ") for line in lines)
+
+
+def commands() -> list[tuple[str, ...]]:
+    """Every noun with every one of its verbs; by itself when it has none."""
+    return [(noun, *verb) for noun in NOUNS for verb in verbs_of(noun)]
+
+
+def verbs_of(noun: str) -> list[tuple[str, ...]]:
+    parser = argparse.ArgumentParser()
+    importlib.import_module(f"redflow_server.cli.{noun}").add_arguments(parser)
+    nested = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return [(verb,) for action in nested for verb in action.choices] or [()]
+
+
+@pytest.mark.parametrize("command", commands(), ids=" ".join)
+def test_the_help_of_every_command_ends_with_an_example_that_is_one(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "--help"]) == ExitCode.OK
+    *_, head, example = capsys.readouterr().out.splitlines()
+    words = shlex.split(example)
+    assert (head, words[: 1 + len(command)]) == ("example:", ["redflow", *command])
+    # Its arguments are right: the one that is added is what is wrong.
+    assert main([*words[1:], "--no-such-flag"]) == ExitCode.USAGE
+    assert "unrecognized arguments: --no-such-flag" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -66,6 +95,11 @@ async def test_help_lists_the_nouns_and_every_exit_code() -> None:
         (("nonsense",), "invalid choice: 'nonsense'"),
         (("run",), "VERB"),
         (("run", "start"), "WORKFLOW"),
+        (("run", "watch", "run_1", "--timeout", "-1"), "--timeout: must be a number of seconds from 0"),
+        (("workflow",), "VERB"),
+        (("workflow", "get"), "WORKFLOW"),
+        (("queue", "get", ""), "QUEUE: must not be empty"),
+        (("worker", "get"), "WORKER"),
         (("run", "start", "w", "--nonsense"), "--nonsense"),
         (("run", "start", "w", "--prio", "1"), "--prio"),
         (("run", "start", "w", "--key-ttl", "soon"), "--key-ttl: must be a number of seconds from 0.001"),
@@ -81,6 +115,15 @@ async def test_help_lists_the_nouns_and_every_exit_code() -> None:
         (("run", "start", "w", "--input", "[" * 100_000), "--input: must be JSON"),
         (("run", "start", "w", "--input", "1", "-"), "not allowed with argument --input"),
         (("run", "start", "w", "--input-file", "/nowhere.json"), "/nowhere.json cannot be read: No such file"),
+        (("event", "emit"), "NAME"),
+        (("event", "emit", "e", "--payload", "{"), "--payload: must be JSON"),
+        (("event", "emit", "e", "--payload", "1", "-"), "not allowed with argument --payload"),
+        (("event", "emit", "e", "--payload-file", "/nowhere.json"), "--payload-file /nowhere.json cannot be read: No"),
+        (("event", "emit", "e", "--key-ttl", "5"), "--key-ttl goes with --key only"),
+        (("event", "emit", "e", "--timeout", "5"), "--timeout goes with --wait only"),
+        (("event", "emit", "e", "--at", "2030-01-31T09:00:00Z", "--delay", "1"), "--delay: not allowed with"),
+        (("schedule", "get"), "ID"),
+        (("schedule", "next"), "EXPRESSION"),
         (("run", "list", "--status", "done"), "--status: invalid choice: 'done'"),
         (("run", "list", "--limit", "501"), "--limit: must be a whole number from 1 to 500; got '501'"),
         (("server", "--port", "65536"), "--port: must be a whole number from 0 to 65535; got '65536'"),
@@ -123,7 +166,14 @@ async def test_the_password_of_a_redis_is_not_repeated() -> None:
     assert "secret" not in (await redflow("doctor", "--redis", "http://user:secret@host/0")).error
 
 
-@pytest.mark.parametrize("arguments", [("run", "start", "--help"), ("worker", "run", "--help"), ("version",)])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(("run", "start", "--help"), ("worker", "run", "--help"), ("workflow", "get", "--help")),
+        *(("event", "emit", "--help"), ("schedule", "list", "--help"), ("schedule", "next", "--help")),
+        *(("queue", "list", "--help"), ("version",)),
+    ],
+)
 async def test_client_nouns_work_in_the_base_install(arguments: tuple[str, ...]) -> None:
     ended = await redflow(*arguments, program=BASE_INSTALL)
     assert (ended.code, ended.err) == (ExitCode.OK, "")
@@ -134,6 +184,15 @@ async def test_other_nouns_say_in_the_base_install_what_to_install(noun: str, ex
     ended = await redflow(noun, program=BASE_INSTALL)
     assert ended.error.startswith(f"`redflow {noun}` needs more than is installed (no ")
     assert ended.error.endswith(f"): pip install '.[{extra}]' in a checkout of redflow gateway")
+    assert ended.code == ExitCode.REFUSED
+
+
+async def test_a_verb_that_needs_more_than_its_noun_says_what_to_install() -> None:
+    ended = await redflow("schedule", "next", "@daily", program=BASE_INSTALL)
+    assert ended.error == (
+        "`redflow schedule` needs more than is installed (no croniter): "
+        "pip install '.[server]' in a checkout of redflow gateway"
+    )
     assert ended.code == ExitCode.REFUSED
 
 

@@ -30,7 +30,8 @@ LISTED = {
     *("started_at", "finished_at", "cancel_requested_at", "cancel_reason", "idempotency_key", "parent_run_id"),
     *("delivery_count", "losses", "worker_name", "waiting_for"),
 }
-STEP = {"name", "seq", "kind", "status", "attempt", "started_at", "finished_at", "output", "failure"}
+RUN = LISTED | {"input", "output", "failure", "failure_handler", "failure_handler_failure"}
+STEP = {"name", "seq", "kind", "status", "attempt", "started_at", "finished_at", "output", "failure", "child_run_id"}
 FAILURE = {"type", "message", "kind", "language", "traceback", "details", "cause", "no_retry", "retry_after"}
 ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 NASTY = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egreen"
@@ -146,7 +147,7 @@ async def test_a_failed_run_is_shown_with_its_failure_and_nothing_raw_reaches_th
 
     document = await here("run", "get", handle.id, "-o", "json")
     nothing_is_raw(document)
-    assert set(document.json) == LISTED | {"input", "output", "failure"}
+    assert set(document.json) == RUN
     assert set(document.json["failure"]) == FAILURE
     assert document.json["failure"]["message"] == NASTY
     assert ISO.fullmatch(document.json["finished_at"])

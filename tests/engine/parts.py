@@ -14,6 +14,7 @@ from redflow_server.domain.leases import Stop
 from redflow_server.domain.timing import Timing
 from redflow_server.engine.dispatcher import Dispatcher
 from redflow_server.engine.registry import Registry
+from redflow_server.engine.schedules import Schedules
 from redflow_server.engine.sessions import Sessions
 from redflow_server.engine.stops import EarlyStops
 from redflow_server.engine.upkeep import Upkeep, UpkeepSettings
@@ -41,7 +42,8 @@ class Engine:
         self.telemetry = Telemetry()
         self.early_stops = EarlyStops(keep_s=timing.delivery_ms / 1000)
         self.dispatcher = Dispatcher(store, timing, self.early_stops, self.telemetry)
-        self.registry = Registry(store)
+        self.schedules = Schedules(store, self.telemetry)
+        self.registry = Registry(store, self.schedules)
         self.waiters = Waiters(store, self.gateway_id)
         self.sessions = Sessions(
             self.gateway_id,

@@ -10,8 +10,9 @@ from redflow_server.domain.errors import InvalidInput, StoreFull, WorkflowNotFou
 from redflow_server.domain.leases import Lane
 from redflow_server.domain.registry import Registration, RegistrationStatus
 from redflow_server.domain.session import OpenSession
+from redflow_server.store.calls.registry import STALE_MS
 from redflow_server.store.keys import Keys
-from redflow_server.store.store import STALE_MS, Store
+from redflow_server.store.store import Store
 from tests.builders import LANE, START_MS, Changes, a_workflow, enqueue_one, memory_is_full
 from tests.engine.conftest import OpenWorker
 from tests.engine.engine_worker import definitions_of

@@ -73,7 +73,8 @@ def test_the_timetable_works_on_the_event_loop_of_the_server_command_too(redis_u
         redis_client = dial.client()
         redis = RedisCommand(redis_client)
         engine = Engine(store)
-        duties = Duties(engine.upkeep, engine.sessions, engine.waiters, engine.timing, engine.telemetry)
+        parts = (engine.upkeep, engine.schedules, engine.sessions, engine.waiters)
+        duties = Duties(*parts, timing=engine.timing, telemetry=engine.telemetry)
 
         async def lateness() -> list[float]:
             now_ms = (await store.due(0)).now_ms

@@ -24,10 +24,10 @@ from tests.rpc.calls import Calls
 T = TypeVar("T")
 
 ALL: Final[tuple[str, ...]] = (
-    *("timetable", "promoter", "deadlines", "reaper", "sessions", "registry"),
-    *("waiters", "unknown", "retention", "sweep"),
+    *("timetable", "promoter", "deadlines", "cron", "outbox", "reaper"),
+    *("sessions", "registry", "waiters", "unknown", "retention", "sweep"),
 )
-CAUGHT_UP: Final = {"look_ahead", "promote", "expire", "waiters", "sessions"}
+CAUGHT_UP: Final = {"look_ahead", "promote", "expire", "fire", "apply_outbox", "fan_out", "waiters", "sessions"}
 
 
 @pytest.fixture
@@ -37,7 +37,8 @@ def engine(store: Store) -> Engine:
 
 
 def duties_of(engine: Engine) -> Duties:
-    return Duties(engine.upkeep, engine.sessions, engine.waiters, engine.timing, engine.telemetry)
+    parts = (engine.upkeep, engine.schedules, engine.sessions, engine.waiters)
+    return Duties(*parts, timing=engine.timing, telemetry=engine.telemetry)
 
 
 @pytest_asyncio.fixture
@@ -138,8 +139,12 @@ async def test_after_a_new_subscription_everything_that_messages_are_about_is_lo
         return pass_
 
     upkeep = engine.upkeep
-    for name in ("look_ahead", "promote", "expire", "reap", "fail_unknown", "purge", "sweep"):
+    for name in (
+        *("look_ahead", "promote", "expire", "apply_outbox", "fan_out"),
+        *("reap", "fail_unknown", "purge", "sweep"),
+    ):
         setattr(upkeep, name, noted(name, getattr(upkeep, name)))
+    setattr(engine.schedules, "fire", noted("fire", engine.schedules.fire))  # noqa: B010  # a method, for the type checker
     for name, part in (("waiters", engine.waiters), ("sessions", engine.sessions)):
         setattr(part, "tick", noted(name, part.tick))  # noqa: B010  # a method, for the type checker
     duties = duties_of(engine)

@@ -15,7 +15,7 @@ from redflow_server.config import Config
 from redflow_server.domain.names import Limits
 from tests.rpc.calls import Calls
 from tests.rpc.conftest import OpenWorker, started
-from tests.rpc.items import a_failed_step, a_failure, a_payload, a_raised, a_release, a_result, a_step
+from tests.rpc.items import REQUEST_IDS, a_failed_step, a_failure, a_payload, a_raised, a_release, a_result, a_step
 from tests.rpc.scripted_worker import Item
 
 LIMIT = 50_000
@@ -171,15 +171,31 @@ async def test_another_kind_of_step_under_a_known_name_is_non_deterministic(
     calls: Calls, open_worker: OpenWorker, recorded: str
 ) -> None:
     worker, assignment = await started(calls, open_worker)
-    await worker.do(a_step(assignment, "a", step_kind=run_pb2.STEP_KIND_FUNCTION))
-    other = a_step(assignment, "a", step_kind=run_pb2.STEP_KIND_TIMER)
+    emission = pb.StepCommand(
+        request_id=next(REQUEST_IDS),
+        lease_token=assignment.lease_token,
+        step_name="a",
+        emit_event=pb.EmitCommand(event_name="e"),
+    )
+    function = a_step(assignment, "a", step_kind=run_pb2.STEP_KIND_FUNCTION)
+    first: Item = function if recorded == "by itself" else emission
+    assert (await worker.do(first)).status == pb.ITEM_STATUS_OK
 
-    item: Item = other if recorded == "by itself" else a_result(assignment, final_steps=[other])
+    item: Item = emission if recorded == "by itself" else a_result(assignment, final_steps=[function])
     answer = await worker.do(item)
 
     assert (answer.status, answer.reason) == (INVALID, "NON_DETERMINISTIC")
     assert "another kind" in answer.message
     assert await calls.status(assignment.run_id) == "running"
+
+
+async def test_a_step_of_a_kind_that_is_recorded_by_what_it_asks_for_cannot_be_reported(
+    calls: Calls, open_worker: OpenWorker
+) -> None:
+    worker, assignment = await started(calls, open_worker)
+    answer = await worker.do(a_step(assignment, "a", step_kind=run_pb2.STEP_KIND_TIMER))
+    assert (answer.status, answer.reason) == (INVALID, "INVALID_INPUT")
+    assert "step_kind" in answer.message
 
 
 # ---- of a kind that is not served ----
@@ -190,27 +206,41 @@ def wait(**fields: object) -> pb.Wait:
 
 
 @pytest.mark.parametrize(
-    "item",
+    ("item", "named"),
     [
-        pb.StepCommand(request_id=1, lease_token=TOKEN, step_name="a", wait=wait()),
-        pb.StepCommand(request_id=2, lease_token=TOKEN, step_name="a", start_child=pb.ChildStart(workflow="w")),
-        pb.StepCommand(request_id=3, lease_token=TOKEN, step_name="a", emit_event=pb.EmitCommand(event_name="e")),
-        pb.StepCommand(request_id=4, lease_token=TOKEN, withdraw=pb.WithdrawCommand(step_names=["a"])),
-        pb.StepCommand(request_id=5, lease_token="not one"),
-        pb.Suspension(request_id=6, lease_token=TOKEN, waits=[wait()]),
-        pb.Suspension(request_id=7, lease_token=TOKEN),
+        (pb.StepCommand(request_id=1, lease_token=TOKEN, step_name="a", wait=wait()), "timer"),
+        (
+            pb.StepCommand(request_id=2, lease_token=TOKEN, step_name="a", start_child=pb.ChildStart(workflow="w")),
+            "start_child",
+        ),
+        (
+            pb.StepCommand(request_id=3, lease_token=TOKEN, withdraw=pb.WithdrawCommand(step_names=["a"])),
+            "withdraw",
+        ),
+        (pb.StepCommand(request_id=4, lease_token="not one"), "command"),
+        (pb.Suspension(request_id=5, lease_token=TOKEN, waits=[wait()]), "timer"),
     ],
-    ids=["wait", "child", "emit", "withdraw", "empty", "suspension", "empty suspension"],
+    ids=["wait", "child", "withdraw", "empty", "suspension"],
 )
 async def test_an_item_of_a_kind_that_is_not_served_says_so(
-    calls: Calls, open_worker: OpenWorker, item: pb.StepCommand | pb.Suspension
+    calls: Calls, open_worker: OpenWorker, item: pb.StepCommand | pb.Suspension, named: str
 ) -> None:
     worker, assignment = await started(calls, open_worker)
 
     answer = await worker.do(under(assignment, item))
 
     assert (answer.status, answer.reason) == (INVALID, "UNIMPLEMENTED")
-    assert type(item).__name__ in answer.message
+    assert named in answer.message
+    assert (await worker.do(a_result(assignment))).status == pb.ITEM_STATUS_OK
+
+
+async def test_a_suspension_without_a_wait_is_invalid(calls: Calls, open_worker: OpenWorker) -> None:
+    worker, assignment = await started(calls, open_worker)
+
+    answer = await worker.do(under(assignment, pb.Suspension(request_id=next(REQUEST_IDS), lease_token=TOKEN)))
+
+    assert (answer.status, answer.reason) == (INVALID, "INVALID_INPUT")
+    assert "waits" in answer.message
     assert (await worker.do(a_result(assignment))).status == pb.ITEM_STATUS_OK
 
 

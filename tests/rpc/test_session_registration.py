@@ -150,3 +150,56 @@ async def test_a_workflow_is_served_by_all_who_registered_it_and_each_run_by_one
 
     assert sorted(assignment.run_id for assignment in assignments) == sorted(run_ids)
     assert {assignment.assignment_kind for assignment in assignments} == {pb.ASSIGNMENT_KIND_RUN}
+
+
+# ---- cron schedules ----
+
+
+def cron(expression: str, schedule_id: str = "", timezone: str = "") -> workflow_pb2.CronSchedule:
+    return workflow_pb2.CronSchedule(expression=expression, schedule_id=schedule_id, timezone=timezone)
+
+
+async def schedules_of(calls: Calls, workflow: str) -> list[workflow_pb2.Schedule]:
+    request = workflow_service_pb2.ListSchedulesRequest(workflow=workflow)
+    return list((await calls.workflows.ListSchedules(request)).schedules)
+
+
+@pytest.mark.parametrize(
+    ("bad", "about"),
+    [
+        (cron("often"), "expression"),
+        (cron("0 0 30 2 *"), "never"),
+        (cron("@daily", timezone="Mars/Olympus"), "timezone"),
+    ],
+    ids=["no expression", "a date that never comes", "no zone"],
+)
+async def test_a_schedule_that_cannot_come_is_reported_and_the_workflow_is_in_force_without_it(
+    calls: Calls, open_worker: OpenWorker, bad: workflow_pb2.CronSchedule, about: str
+) -> None:
+    worker = await open_worker(a_definition("w", cron=[bad, cron("@daily", "good")]), "other")
+
+    assert results_of(worker) == [("w", REGISTERED), ("other", REGISTERED)]
+    assert worker.opened is not None
+    result, other = worker.opened.registration_results
+    assert (result.reason, other.reason, other.message) == ("INVALID_SCHEDULE", "", "")
+    assert about in result.message
+    assert [schedule.cron for schedule in await schedules_of(calls, "w")] == [cron("@daily", "good")]
+    run_id = await calls.start("w")
+    assert (await worker.assignment()).run_id == run_id
+
+
+async def test_a_schedule_that_became_invalid_is_gone(calls: Calls, open_worker: OpenWorker) -> None:
+    await open_worker(a_definition("w", cron=[cron("@daily", "nightly")]), build_id="build-1")
+    await open_worker(a_definition("w", cron=[cron("nightly", "nightly")]), build_id="build-2")
+    assert await schedules_of(calls, "w") == []
+
+
+async def test_one_id_for_two_schedules_of_a_workflow_makes_it_invalid(
+    gateway: Gateway, open_worker: OpenWorker
+) -> None:
+    worker = await open_worker(a_definition("w", cron=[cron("@daily", "same"), cron("@hourly", "same")]), "other")
+    assert results_of(worker) == [("w", INVALID), ("other", REGISTERED)]
+    assert worker.opened is not None
+    result = worker.opened.registration_results[0]
+    assert result.reason == "INVALID"
+    assert "Duplicate cron trigger id" in result.message

@@ -13,6 +13,7 @@ from google.protobuf.duration_pb2 import Duration
 from redflow_sdk.proto.api.v1 import workflow_service_pb2 as pb
 from redflow_sdk.proto.v1 import payload_pb2, workflow_pb2
 from redflow_server.gateway import Gateway
+from tests.eventually import eventually
 from tests.rpc.calls import Calls, refused
 from tests.rpc.conftest import OpenWorker
 from tests.rpc.scripted_worker import a_definition
@@ -192,3 +193,82 @@ async def test_a_page_token_that_no_listing_answered_is_refused(calls: Calls, to
 
     assert (answer.code, answer.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_INPUT")
     assert answer.field == "page_token"
+
+
+# ---- schedules ----
+
+
+def cron(expression: str = "@daily", **fields: Any) -> workflow_pb2.CronSchedule:  # Any: whatever the message takes
+    return workflow_pb2.CronSchedule(expression=expression, **fields)
+
+
+async def schedules_in_pages(calls: Calls, **fields: Any) -> list[list[workflow_pb2.Schedule]]:  # Any: as above
+    found, token = [], ""
+    while not found or token:
+        page = await calls.workflows.ListSchedules(pb.ListSchedulesRequest(page_token=token, **fields))
+        found.append(list(page.schedules))
+        token = page.next_page_token
+    return found
+
+
+async def test_a_schedule_is_listed_with_what_it_is_and_when_it_comes(calls: Calls) -> None:
+    definition = cron(
+        "0 9 * * 1-5",
+        schedule_id="daily: ü",
+        timezone="Europe/Berlin",
+        input=payload_pb2.Payload(data=b"\x00\xff", content_type="x/y", metadata={"k": "v"}),
+    )
+    await register(calls, a_definition("w", cron=[definition]))
+
+    [[schedule]] = await schedules_in_pages(calls, workflow="w")
+
+    assert (schedule.workflow, schedule.cron) == ("w", definition)
+    assert 0 < schedule.next_time.ToSeconds() - time.time() < 4 * 86_400
+    assert schedule.next_time.nanos == 0
+    assert not schedule.HasField("last_time")
+    assert (schedule.skipped_count, schedule.problem) == (0, "")
+
+
+async def test_an_input_of_null_is_told_from_none(calls: Calls) -> None:
+    definitions = [cron(), cron(input=payload_pb2.Payload(data=b"null", content_type="application/json"))]
+    await register(calls, a_definition("w", cron=definitions))
+    [schedules] = await schedules_in_pages(calls, workflow="w")
+    assert [schedule.cron for schedule in schedules] == definitions
+    assert len({schedule.schedule_id for schedule in schedules}) == 2
+
+
+async def test_schedules_are_listed_by_the_name_of_their_workflow_in_pages_of_workflows(calls: Calls) -> None:
+    names = [f"w{number}" for number in range(5)]
+    await register(calls, *(a_definition(name, cron=[cron("@daily"), cron("@hourly")]) for name in names))
+    pages = await schedules_in_pages(calls, page_size=2)
+    assert [[schedule.workflow for schedule in page] for page in pages] == [
+        ["w0", "w0", "w1", "w1"],
+        ["w2", "w2", "w3", "w3"],
+        ["w4", "w4"],
+    ]
+    assert [len(page) for page in await schedules_in_pages(calls)] == [10]
+
+
+async def test_a_workflow_without_schedules_and_an_unknown_one_have_none(calls: Calls) -> None:
+    await register(calls, a_definition("w"))
+    for name in ("w", "unknown", ""):
+        assert await schedules_in_pages(calls, workflow=name) == [[]]
+
+
+@pytest.mark.parametrize("fields", [{"workflow": "x" * 257}, {"page_token": "junk"}])
+async def test_a_listing_of_schedules_that_asks_for_what_is_not_is_refused(
+    gateway: Gateway, calls: Calls, fields: dict[str, Any]
+) -> None:
+    answer = await refused(calls.workflows.ListSchedules(pb.ListSchedulesRequest(**fields)))
+    assert (answer.code, answer.field) == (grpc.StatusCode.INVALID_ARGUMENT, next(iter(fields)))
+    assert gateway.telemetry.counters["faults"] == 0
+
+
+async def test_a_schedule_that_has_come_says_when_it_came_last(calls: Calls) -> None:
+    await register(calls, a_definition("w", cron=[cron("* * * * * *")]))
+
+    async def has_come() -> bool:
+        [[schedule]] = await schedules_in_pages(calls, workflow="w")
+        return schedule.HasField("last_time") and schedule.next_time.ToSeconds() > schedule.last_time.ToSeconds()
+
+    await eventually(has_come)

@@ -77,6 +77,40 @@ def failed(name: str, kind: str, message: str, *, attempt: int = 1, is_final: bo
     )
 
 
+def child_open(name: str, *, seq: int = 1) -> pb.StepSnapshot:
+    """A wait for a run that has not ended."""
+    kind, status = run_pb2.STEP_KIND_CHILD, run_pb2.STEP_STATUS_WAITING
+    return pb.StepSnapshot(step_name=name, step_seq=seq, step_kind=kind, status=status, attempt=1)
+
+
+def child_succeeded(name: str, value: Json, *, seq: int = 1, attempt: int = 1) -> pb.StepSnapshot:
+    step = succeeded(name, value, seq=seq, attempt=attempt)
+    step.step_kind, step.final = run_pb2.STEP_KIND_CHILD, True
+    return step
+
+
+def child_by_reference(name: str, size_bytes: int, *, seq: int = 1) -> pb.StepSnapshot:
+    step = by_reference(name, size_bytes, seq=seq)
+    step.step_kind, step.final = run_pb2.STEP_KIND_CHILD, True
+    return step
+
+
+def child_failed(
+    name: str, kind: str = "ChildFailedError", cause: str = "ValueError", *, attempt: int = 1
+) -> pb.StepSnapshot:
+    """A wait for a run that has failed, or was canceled; `cause` is the type of the exception it has raised."""
+    step = failed(name, kind, "run run-7 has failed", attempt=attempt)
+    step.step_kind = run_pb2.STEP_KIND_CHILD
+    step.failure.cause.type, step.failure.cause.message = cause, "no money"
+    return step
+
+
+def emitted(name: str, *run_ids: str, seq: int = 1) -> pb.StepSnapshot:
+    step = succeeded(name, list(run_ids), seq=seq)
+    step.step_kind, step.final = run_pb2.STEP_KIND_EMIT, True
+    return step
+
+
 # ---- answers and orders ----
 
 
@@ -90,6 +124,14 @@ def ok(item: Item) -> pb.ItemResult:
 
 def withheld(item: Item) -> None:
     """No answer."""
+
+
+def suspended(item: Item) -> pb.ItemResult:
+    return answer(item, pb.ITEM_STATUS_SUSPENDED)
+
+
+def resolved(item: Item, *steps: pb.StepSnapshot) -> pb.ItemResult:
+    return answer(item, pb.ITEM_STATUS_RESOLVED, resolutions=steps)
 
 
 def cancellation(

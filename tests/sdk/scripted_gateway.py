@@ -186,13 +186,12 @@ class ScriptedGateway(Listener, worker_pb2_grpc.WorkerServiceServicer):
     ) -> pb.Assignment:
         """A run of a workflow, under a token of its own unless one is given."""
         number = next(self._runs)
-        settings: dict[str, Any] = {"attempt": 1, "max_attempts": 1, "delivery_count": 1}  # Any: as above
+        counts: dict[str, Any] = {"attempt": 1, "max_attempts": 1, "delivery_count": 1}  # Any: as above
+        settings = {"run_id": f"run-{number}", "assignment_kind": pb.ASSIGNMENT_KIND_RUN, **counts}
         return pb.Assignment(
             lease_token=token or f"run-{number}.token-{number}",
-            run_id=f"run-{number}",
             workflow=workflow,
             queue="default",
-            assignment_kind=pb.ASSIGNMENT_KIND_RUN,
             lease_duration=milliseconds(self.times.lease_ms),
             input=input,
             **{**settings, **fields},

@@ -273,3 +273,30 @@ async def test_a_loop_that_is_closed_under_its_worker_gives_the_session_back(
     assert any("without draining" in record.getMessage() for record in caplog.records)
     await eventually(scripted.session.has_ended.is_set)
     gc.collect()  # the tasks of the closed loop complain when they go, which should be here
+
+
+async def test_a_stop_lets_handlers_clean_up_and_does_not_wait_long_for_it(
+    scripted: ScriptedGateway, connect: StartWorker
+) -> None:
+    noted: list[str] = []
+
+    @workflow(name="cleans-up")
+    async def cleans_up(ctx: Context) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            noted.append("begun")
+            await asyncio.sleep(0.2)
+            noted.append("ended")
+
+    worker = await connect(scripted, cleans_up)
+    token = scripted.assign("cleans-up")
+    await scripted.log.ack(token)
+    draining = asyncio.ensure_future(worker.drain(grace=30))
+    await eventually(scripted.log.drains)
+    await asyncio.wait_for(worker.stop(), STOPS_WITHIN_S)
+    await asyncio.wait_for(draining, STOPS_WITHIN_S)
+    assert noted == ["begun", "ended"]
+    [result] = scripted.log.results(token)
+    assert result.message.canceled.reason == pb.CANCELED_REASON_WORKER_STOPPED
+    assert scripted.log.releases(token) == []

@@ -60,6 +60,12 @@ class WireLog:
         heard = [it for it in self._of(lambda it: it.step_reports) if token in (None, it.message.lease_token)]
         return [report for report in heard if step in (None, report.message.step_name)]
 
+    def commands(self, token: str | None = None) -> list[Heard[pb.StepCommand]]:
+        return [it for it in self._of(lambda it: it.step_commands) if token in (None, it.message.lease_token)]
+
+    def suspensions(self, token: str | None = None) -> list[Heard[pb.Suspension]]:
+        return [it for it in self._of(lambda it: it.suspensions) if token in (None, it.message.lease_token)]
+
     def results(self, token: str | None = None) -> list[Heard[pb.RunResult]]:
         return [it for it in self._of(lambda it: it.run_results) if token in (None, it.message.lease_token)]
 
@@ -68,6 +74,10 @@ class WireLog:
 
     def items(self, token: str) -> list[Heard[Item]]:
         return [item for item in self._of(items_of) if item.message.lease_token == token]
+
+    def said(self, token: str) -> list[str]:
+        """The kinds of all items of a run, in order."""
+        return [type(item.message).__name__ for item in self.items(token)]
 
     def slot_limits(self) -> list[int]:
         heard = self._of(lambda request: [request.capacity] if request.HasField("capacity") else [])
@@ -92,6 +102,15 @@ class WireLog:
     async def report(self, token: str, step: str, *, within: float = 5.0) -> pb.StepReport:
         said = f"step {step} of {token} is reported"
         return (await eventually(lambda: self.reports(token, step), within=within, every=0.01, saying=said))[0].message
+
+    async def command(self, token: str, *, within: float = 5.0) -> pb.StepCommand:
+        return await self._first(self.commands, token, within)
+
+    async def suspension(self, token: str, number: int = 1, *, within: float = 5.0) -> pb.Suspension:
+        """What a run of this token asks for when it does so for this time, from 1."""
+        said = f"{token} asks to be set aside, {number}"
+        await eventually(lambda: len(self.suspensions(token)) >= number, within=within, every=0.01, saying=said)
+        return self.suspensions(token)[number - 1].message
 
     async def result(self, token: str, *, within: float = 5.0) -> pb.RunResult:
         return await self._first(self.results, token, within)

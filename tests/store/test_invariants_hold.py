@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -11,16 +12,18 @@ import pytest_asyncio
 from redis.asyncio import Redis
 
 from redflow_sdk import Client, Context, RetryPolicy, workflow
-from redflow_server.domain.leases import ClaimedRun, Lane, ReleaseReason
-from redflow_server.domain.registry import Assertion
+from redflow_server.domain.leases import Claimed, ClaimedRun, EmitStep, Lane, ReleaseReason
+from redflow_server.domain.registry import Assertion, Registration
+from redflow_server.domain.schedules import Occurrence
 from redflow_server.domain.session import SdkInfo
 from redflow_server.domain.states import TERMINAL, RunStatus
 from redflow_server.domain.workers import Worker
+from redflow_server.store.calls.registry import STALE_MS
 from redflow_server.store.invariants import check
 from redflow_server.store.keys import Keys, lane_name
 from redflow_server.store.scripts import load_scripts
 from redflow_server.store.snapshot import read_snapshot
-from redflow_server.store.store import STALE_MS, Store
+from redflow_server.store.store import Store
 from redflow_server.store.wire import Dial
 from tests.builders import (
     LANE,
@@ -34,9 +37,11 @@ from tests.builders import (
     a_failure,
     a_record,
     a_release,
+    a_schedule,
     a_step,
     a_workflow,
     an_abort,
+    an_event,
     claim_one,
     enqueue_one,
     let_leases_expire,
@@ -46,11 +51,13 @@ from tests.builders import (
     start_one,
 )
 from tests.conftest import CheckInvariants, StartWorker
+from tests.wait_builders import CHILD_LANE, a_suspension, a_wait, a_wait_for, an_end_of_failing, some_waits
 
 HOUR_MS: Final = 3_600_000
 START_TIMEOUT_MS: Final = 60_000
 RUN_TIMEOUT_MS: Final = 600_000
 TIMED: Final = Lane(LANE.queue, "timed")
+HANDLED: Final = Lane(LANE.queue, "handled")
 KEEP_MS: Final = dict.fromkeys(sorted(TERMINAL), HOUR_MS)
 
 
@@ -150,6 +157,53 @@ async def time_outs(store: Store) -> None:
         await end(100)
 
 
+async def runs_that_wait(store: Store) -> None:
+    parent = await start_one(store)
+    await store.step_wait(some_waits(parent, a_wait("first"), a_wait("second")))
+    await store.suspend(a_suspension(parent, a_wait("first"), a_wait_for("nobody", "third")))
+    await store.suspend(a_suspension(parent, a_wait("first"), a_wait("second")))
+    await store.complete(a_completion(await claim_one(store, CHILD_LANE)))
+    await store.complete(a_completion(await claim_one(store)))  # it waits for the other one no longer
+    assert await store.claim(a_claim(CHILD_LANE)) == Claimed((), (CHILD_LANE,))
+
+    many = [a_wait(f"step {number}") for number in range(60)]
+    parent = await start_one(store)
+    await store.suspend(a_suspension(parent, *many))
+    await request_cancel(store, parent.run_id)
+    while (await store.apply_outbox(100)).next_at_ms is not None:
+        pass
+
+
+async def failure_handlers(store: Store) -> None:
+    for end in (an_end_of_failing, lambda lease: an_end_of_failing(lease, a_failure())):
+        lease = await start_one(store, workflow=HANDLED.workflow)
+        await store.fail(a_failed_attempt(lease))
+        await store.end_failing(end(lease))
+    lease = await start_one(store, workflow=HANDLED.workflow)
+    await store.fail(a_failed_attempt(lease))
+    await store.release(a_release(lease))
+    await claim_one(store, HANDLED)
+    later(store, RUN_TIMEOUT_MS)
+    await store.expire(100)
+
+
+async def events_and_schedules(store: Store) -> None:
+    await store.emit_event(an_event("order", idempotency_key="key"))
+    await store.emit_event(an_event("order", b"1" * 3 * 1024 * 1024))
+    while (await store.fan_out()).has_more:
+        pass
+    event = an_event("order", available_at_ms=START_MS + 99 * HOUR_MS)
+    lease = await start_one(store, workflow="emitter")
+    await store.step_emit(EmitStep(lease.run_id, lease.lease_token, 0, "emit", 1, event))
+    await store.complete(a_completion(lease))
+    workflows = (a_workflow(digest="digest-2", name="timely"),)
+    schedule = replace(a_schedule(next_at_ms=store.now_ms or 0), workflow="timely")
+    await store.register(Registration("owner-3", "build-1", workflows, (schedule,)))
+    [due] = (await store.due_schedules(10)).schedules
+    await store.fire_schedule(Occurrence(due, "timely", schedule.cron, "run-of-cron", due.occurrence_ms, 2))
+    await store.stall_schedule(due, "no such zone")
+
+
 async def keys_and_retention(store: Store) -> None:
     named = {"idempotency_key": "key", "idempotency_ttl_ms": HOUR_MS}
     first = await enqueue_one(store, **named)
@@ -189,9 +243,12 @@ async def test_no_transition_leaves_anything_to_report(store: Store, check_invar
         store,
         a_workflow(max_attempts=3, event_names=("order", "payment")),
         a_workflow(name=TIMED.workflow, start_timeout_ms=START_TIMEOUT_MS, run_timeout_ms=RUN_TIMEOUT_MS),
+        a_workflow(name=HANDLED.workflow, has_failure_handler=True, event_names=("order",)),
     )
 
-    for story in (runs_that_end, leases_that_end, time_outs, keys_and_retention, registries_and_sessions):
+    for story in (runs_that_end, leases_that_end, time_outs, runs_that_wait, failure_handlers):
+        await story(store)
+    for story in (keys_and_retention, events_and_schedules, registries_and_sessions):
         await story(store)
 
     only_read = {name for name in load_scripts() if name.startswith(("read_", "list_"))} | {"due"}

@@ -255,7 +255,7 @@ async def test_a_claim_whose_answer_was_lost_is_not_repeated(
         line.lose_answer_to("claim")
         with pytest.raises(StoreUnavailable):
             await cut_off.claim(a_claim())
-        assert (await store.read_run(first)).status is RunStatus.RUNNING, "the delivery lease brings it back"
+        assert (await store.read_run(first)).status is RunStatus.RUNNING, "the end of its lease brings it back"
         second = await enqueue_one(cut_off)
         assert (await claim_one(cut_off)).run_id == second
     assert (await store.read_run(first)).deliveries == 1

@@ -1,4 +1,4 @@
-"""Every behaviour of the original engine has a test of ours, or says what it waits for."""
+"""Every behaviour of the original engine has a test of ours."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from tests.tidy.source_files import ROOT, syntax
 TABLE = ROOT / "tests" / "seed_parity.md"
 ROW = re.compile(r"\| (?P<number>\d+) \| (?P<line>\d+) \| (?P<behaviour>[^|]+) \| (?P<tests>[^|]+) \|")
 TEST = re.compile(r"`(?P<path>tests/[\w/]+\.py)::(?P<name>test_\w+)`")
-NOT_YET = re.compile(r"not yet: needs (?:cron|events|children|failure handlers)")
 
 LINES = (
     *(44, 82, 117, 153, 194, 240, 280, 339, 381, 443, 509, 567, 640, 718, 803, 859, 907, 949, 1041, 1129, 1195),
@@ -21,12 +20,6 @@ LINES = (
     *(2822, 2888, 2951, 2981, 3045, 3108),
 )
 """Where each test of the original's suite begins."""
-
-DUE = {
-    *(1, 2, 3, 4, 7, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 29, 30, 31, 32, 33, 34, 37, 39, 41, 45, 46, 47, 48),
-    *(49, 50, 51, 52, 54, 55, 57, 60, 61, 62, 63),
-}
-"""The numbers that may no longer wait."""
 
 
 @dataclass(frozen=True)
@@ -66,16 +59,10 @@ def test_every_named_test_exists() -> None:
     for row in rows():
         for entry in row.tests:
             test = TEST.fullmatch(entry)
-            if test is None:
-                assert NOT_YET.fullmatch(entry), f"{row.number} has neither a test nor what it waits for: {entry}"
-            elif not (ROOT / test["path"]).is_file() or test["name"] not in names_in(test["path"]):
+            assert test is not None, f"{row.number} has something that is no test: {entry}"
+            if not (ROOT / test["path"]).is_file() or test["name"] not in names_in(test["path"]):
                 missing.append(f"{row.number}: {entry}")
     assert missing == []
-
-
-def test_no_behaviour_that_is_due_waits() -> None:
-    waiting = {row.number for row in rows() if any(entry.startswith("not yet") for entry in row.tests)}
-    assert waiting & DUE == set()
 
 
 def test_every_seed_test_of_ours_is_listed() -> None:

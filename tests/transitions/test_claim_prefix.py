@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from redflow_server.domain.errors import PrefixTaken
+from redflow_server.store.calls.registry import FORMAT
 from redflow_server.store.keys import Keys
-from redflow_server.store.store import FORMAT, Store
+from redflow_server.store.store import Store
 from tests.builders import a_workflow, enqueue_one, everything, register
 from tests.redis_command import RedisCommand
 

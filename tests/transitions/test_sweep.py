@@ -33,7 +33,6 @@ from tests.redis_command import RedisCommand
 LIMIT: Final = 25
 LATER_MS: Final = START_MS + 3_600_000
 NAME: Final = lane_name("q", "w")
-PLACED: Final = [status for status in RunStatus if status is not RunStatus.WAITING]
 MISTAKEN: Final = [
     (RunStatus.SCHEDULED, RunStatus.RUNNING),
     (RunStatus.QUEUED, RunStatus.SCHEDULED),
@@ -131,6 +130,10 @@ async def test_a_scheduled_run_in_no_schedule_is_due_when_its_record_says(
 
 async def test_a_waiting_run_without_a_wait_is_queued(store: Store, redis: RedisCommand, keys: Keys) -> None:
     run_id = await put_in_state(store, redis, keys, RunStatus.WAITING)
+    [step] = await redis("HKEYS", keys.waits(run_id))
+    child_id = (await store.read_steps(run_id, 100))[0].child_run_id
+    await redis("DEL", keys.waits(run_id), keys.awaiters(child_id))
+    await redis("HDEL", keys.steps(run_id), f"s:{step}", f"o:{step}")
     assert await sweep(store, RunStatus.WAITING) == [run_id]
     assert await places(redis, keys, run_id) == Places((NAME,), None, None, (RunStatus.QUEUED,))
 
@@ -164,7 +167,7 @@ async def test_a_run_with_a_deadline_that_nobody_watches_is_timed_again(
 # ---- listings ----
 
 
-@pytest.mark.parametrize("status", PLACED)
+@pytest.mark.parametrize("status", RunStatus)
 async def test_a_run_that_its_workflow_does_not_list_is_listed_again(
     store: Store, redis: RedisCommand, keys: Keys, status: RunStatus
 ) -> None:
@@ -235,7 +238,7 @@ async def test_a_run_that_has_lost_all_its_places_gets_all_of_them_back(
 
 async def test_what_is_in_order_is_left_as_it_is(store: Store, redis: RedisCommand, keys: Keys) -> None:
     await register(store, a_workflow(start_timeout_ms=5000, run_timeout_ms=7000))
-    for status in PLACED:
+    for status in RunStatus:
         if status is not RunStatus.QUEUED:
             await put_in_state(store, redis, keys, status)
     for _ in range(3):

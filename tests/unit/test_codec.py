@@ -120,7 +120,7 @@ def test_an_absent_output_is_not_an_empty_one(data: bytes | None) -> None:
     assert isinstance(meta, bytes)
     assert isinstance(value, bytes)
 
-    step = codec.decode_step(b"a", b"succeeded|function|1|1|0|10|20|0|" + meta, value)
+    step = codec.decode_step(b"a", b"succeeded|function|1|1|0|10|20|0||" + meta, value)
 
     assert step.output == (None if data is None else Payload(data))
     assert not step.is_left_out
@@ -128,14 +128,14 @@ def test_an_absent_output_is_not_an_empty_one(data: bytes | None) -> None:
 
 def test_the_meta_of_an_output_keeps_the_character_that_separates_the_fields_of_a_header() -> None:
     output = Payload(b"|", "a|b", (("c|", "|d"),))
-    header = b"succeeded|function|1|1|0|10|20|1|" + codec.encode_meta(output)
+    header = b"succeeded|function|1|1|0|10|20|1||" + codec.encode_meta(output)
     assert codec.decode_step(b"a", header, output.data).output == output
 
 
 @pytest.mark.parametrize("kind", StepKind)
 @pytest.mark.parametrize("status", [StepStatus.SUCCEEDED, StepStatus.FAILED])
 def test_a_step_keeps_its_kind_its_status_and_its_times(kind: StepKind, status: StepStatus) -> None:
-    step = codec.decode_step(f"{CLEF}|s:".encode(), f"{status}|{kind}|7|3|1|1000|2000|5|".encode(), b"")
+    step = codec.decode_step(f"{CLEF}|s:".encode(), f"{status}|{kind}|7|3|1|1000|2000|5||".encode(), b"")
 
     assert (step.name, step.kind, step.status) == (f"{CLEF}|s:", kind, status)
     assert (step.seq, step.attempt, step.is_final) == (7, 3, True)
@@ -148,14 +148,14 @@ def test_a_step_that_failed_has_a_failure_and_no_output() -> None:
     assert isinstance(meta, bytes)
     assert isinstance(value, bytes)
 
-    step = codec.decode_step(b"a", b"failed|function|1|1|0|10|20|9|" + meta, value)
+    step = codec.decode_step(b"a", b"failed|function|1|1|0|10|20|9||" + meta, value)
 
     assert (step.output, step.failure) == (None, failure)
 
 
 def test_a_value_that_was_too_large_for_the_answer_is_left_out_and_an_absent_one_is_not() -> None:
-    left_out = codec.decode_step(b"a", b"succeeded|function|1|1|0|10|20|99999|", None)
-    absent = codec.decode_step(b"a", b"succeeded|function|1|1|0|10|20|0|none", None)
+    left_out = codec.decode_step(b"a", b"succeeded|function|1|1|0|10|20|99999||", None)
+    absent = codec.decode_step(b"a", b"succeeded|function|1|1|0|10|20|0||none", None)
 
     assert (left_out.is_left_out, left_out.output, left_out.size_bytes) == (True, None, 99999)
     assert (absent.is_left_out, absent.output) == (False, None)
@@ -164,7 +164,7 @@ def test_a_value_that_was_too_large_for_the_answer_is_left_out_and_an_absent_one
 def test_the_steps_of_a_hash_come_in_order_of_first_use_and_by_name_where_that_is_the_same() -> None:
     flat = []
     for name, seq in (("c", 2), ("b", 1), ("o:x", 3), ("a", 1)):
-        flat += [f"s:{name}".encode(), f"succeeded|function|{seq}|1|0|10|20|1|".encode()]
+        flat += [f"s:{name}".encode(), f"succeeded|function|{seq}|1|0|10|20|1||".encode()]
         flat += [f"o:{name}".encode(), name.encode()]
 
     steps = codec.decode_steps(flat)

@@ -21,7 +21,7 @@ from redflow_server.domain.registry import (
     WorkflowDefinition,
     check_definition,
 )
-from redflow_server.domain.runs import Run, Step, WaitingFor, WaitingKind
+from redflow_server.domain.runs import HandlerState, Run, Step, WaitingFor, WaitingKind
 from redflow_server.domain.states import RunStatus, StepKind, StepStatus
 from redflow_server.rpc import convert
 from tests.builders import AWKWARD_BYTES, Changes, a_failure, a_workflow
@@ -159,6 +159,8 @@ def test_every_field_of_a_run_is_shown() -> None:
         losses=1,
         worker_name="w-1",
         waiting_for=(WaitingFor(WaitingKind.NO_SLOT, 5, "detail"),),
+        failure_handler=HandlerState.FAILED,
+        failure_handler_failure=a_failure(),
     )
     message = convert.run(run)
     left_out = {"seq", "failures", "session_id"}
@@ -231,7 +233,13 @@ def test_a_timeout_that_makes_no_sense_can_be_read_and_is_refused_with_its_defin
 
 @pytest.mark.parametrize("status", RegistrationStatus)
 def test_what_became_of_a_definition_has_a_reason_unless_it_is_in_force(status: RegistrationStatus) -> None:
-    message = convert.registration_result(RegistrationResult("w", status, "words"))
+    words = "" if status is RegistrationStatus.REGISTERED else "words"
+    message = convert.registration_result(RegistrationResult("w", status, words))
     assert workflow_pb2.RegistrationStatus.Name(message.status) == f"REGISTRATION_STATUS_{status.name}"
     assert message.reason == ("" if status is RegistrationStatus.REGISTERED else status.name)
-    assert (message.name, message.message) == ("w", "words")
+    assert (message.name, message.message) == ("w", words)
+
+
+def test_a_definition_that_is_in_force_but_for_a_schedule_says_so() -> None:
+    message = convert.registration_result(RegistrationResult("w", RegistrationStatus.REGISTERED, "no such zone"))
+    assert (message.reason, message.message) == ("INVALID_SCHEDULE", "no such zone")

@@ -26,7 +26,8 @@ from redflow_server.domain.payloads import Payload
 from redflow_server.domain.runs import Step
 from redflow_server.domain.session import GatewayMessage, Item, ItemAnswer, ItemStatus, RefusedItem, SessionEnd
 from redflow_server.domain.states import StepKind, StepStatus
-from redflow_server.rpc.convert_session import SessionReader, SessionWriter, snapshot
+from redflow_server.rpc.session_reader import SessionReader
+from redflow_server.rpc.session_writer import SessionWriter, snapshot
 from tests.rpc import items
 from tests.rpc.items import Fields
 
@@ -208,7 +209,7 @@ def test_every_reason_to_stop_has_a_word_on_the_wire(reason: StopReason) -> None
 
 def test_an_assignment_says_what_its_handler_needs_and_an_order_to_stop_goes_with_it() -> None:
     stop = Stop(TOKEN, StopReason.USER, "why")
-    run = ClaimedRun("run_1", TOKEN, Lane("q", "w"), 2, 3, 4, Payload(b""), (), 1500, "run_0", stop)
+    run = ClaimedRun("run_1", TOKEN, Lane("q", "w"), 2, 3, 4, Payload(b""), (), 1500, "run_0", stop=stop)
     [assignment] = WRITER.message(GatewayMessage(assignments=(run,))).assignments
     assert (assignment.run_id, assignment.lease_token) == ("run_1", TOKEN)
     assert (assignment.queue, assignment.workflow, assignment.parent_run_id) == ("q", "w", "run_0")

@@ -66,8 +66,6 @@ BAD: list[tuple[str, dict[str, Changes]]] = [
     ("event_triggers", {"event_names": tuple(f"e{number}" for number in range(MAX_TRIGGERS + 1))}),
     ("cron", {"cron": (CronSchedule("", "* * * * *", "", None),) * (MAX_TRIGGERS + 1)}),
     ("cron.schedule_id", {"cron": (CronSchedule("x" * 257, "* * * * *", "", None),)}),
-    ("cron.expression", {"cron": (CronSchedule("x", "* *\n", "", None),)}),
-    ("cron.timezone", {"cron": (CronSchedule("x", "* * * * *", "\x00", None),)}),
     ("definition_digest", {"digest": "x" * 257}),
 ]
 

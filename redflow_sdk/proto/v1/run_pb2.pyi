@@ -160,6 +160,36 @@ WAITING_KIND_CHILD: WaitingKind.ValueType  # 7
 WAITING_KIND_TOKEN: WaitingKind.ValueType  # 8
 Global___WaitingKind: typing_extensions.TypeAlias = WaitingKind
 
+class _FailureHandlerState:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _FailureHandlerStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_FailureHandlerState.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    FAILURE_HANDLER_STATE_UNSPECIFIED: _FailureHandlerState.ValueType  # 0
+    """The workflow has none, or the run has not failed."""
+    FAILURE_HANDLER_STATE_PENDING: _FailureHandlerState.ValueType  # 1
+    """It has to run, or runs: the run is failed as soon as it has ended."""
+    FAILURE_HANDLER_STATE_DONE: _FailureHandlerState.ValueType  # 2
+    FAILURE_HANDLER_STATE_FAILED: _FailureHandlerState.ValueType  # 3
+    """It raised; it is not run again."""
+    FAILURE_HANDLER_STATE_NOT_RUN: _FailureHandlerState.ValueType  # 4
+    """It has not run to its end within its time, or workers were lost with it too often."""
+
+class FailureHandlerState(_FailureHandlerState, metaclass=_FailureHandlerStateEnumTypeWrapper):
+    """What became of the failure handler of a run that has failed."""
+
+FAILURE_HANDLER_STATE_UNSPECIFIED: FailureHandlerState.ValueType  # 0
+"""The workflow has none, or the run has not failed."""
+FAILURE_HANDLER_STATE_PENDING: FailureHandlerState.ValueType  # 1
+"""It has to run, or runs: the run is failed as soon as it has ended."""
+FAILURE_HANDLER_STATE_DONE: FailureHandlerState.ValueType  # 2
+FAILURE_HANDLER_STATE_FAILED: FailureHandlerState.ValueType  # 3
+"""It raised; it is not run again."""
+FAILURE_HANDLER_STATE_NOT_RUN: FailureHandlerState.ValueType  # 4
+"""It has not run to its end within its time, or workers were lost with it too often."""
+Global___FailureHandlerState: typing_extensions.TypeAlias = FailureHandlerState
+
 @typing.final
 class WaitingFor(google.protobuf.message.Message):
     """One thing a run waits for."""
@@ -224,6 +254,8 @@ class Run(google.protobuf.message.Message):
     LOSSES_FIELD_NUMBER: builtins.int
     WAITING_FOR_FIELD_NUMBER: builtins.int
     WORKER_NAME_FIELD_NUMBER: builtins.int
+    FAILURE_HANDLER_FIELD_NUMBER: builtins.int
+    FAILURE_HANDLER_FAILURE_FIELD_NUMBER: builtins.int
     run_id: builtins.str
     workflow: builtins.str
     queue: builtins.str
@@ -241,6 +273,7 @@ class Run(google.protobuf.message.Message):
     """Workers lost with it since its last progress."""
     worker_name: builtins.str
     """Name of the worker that holds it."""
+    failure_handler: Global___FailureHandlerState.ValueType
     @property
     def input(self) -> redflow_sdk.proto.v1.payload_pb2.Payload: ...
     @property
@@ -265,6 +298,10 @@ class Run(google.protobuf.message.Message):
     def cancel_request_time(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     @property
     def waiting_for(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___WaitingFor]: ...
+    @property
+    def failure_handler_failure(self) -> redflow_sdk.proto.v1.failure_pb2.Failure:
+        """How the failure handler itself failed."""
+
     def __init__(
         self,
         *,
@@ -290,10 +327,12 @@ class Run(google.protobuf.message.Message):
         losses: builtins.int = ...,
         waiting_for: collections.abc.Iterable[Global___WaitingFor] | None = ...,
         worker_name: builtins.str = ...,
+        failure_handler: Global___FailureHandlerState.ValueType = ...,
+        failure_handler_failure: redflow_sdk.proto.v1.failure_pb2.Failure | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["available_time", b"available_time", "cancel_request_time", b"cancel_request_time", "create_time", b"create_time", "failure", b"failure", "finish_time", b"finish_time", "input", b"input", "output", b"output", "start_time", b"start_time"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["available_time", b"available_time", "cancel_request_time", b"cancel_request_time", "create_time", b"create_time", "failure", b"failure", "failure_handler_failure", b"failure_handler_failure", "finish_time", b"finish_time", "input", b"input", "output", b"output", "start_time", b"start_time"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["attempt", b"attempt", "available_time", b"available_time", "cancel_reason", b"cancel_reason", "cancel_request_time", b"cancel_request_time", "create_time", b"create_time", "delivery_count", b"delivery_count", "failure", b"failure", "finish_time", b"finish_time", "idempotency_key", b"idempotency_key", "input", b"input", "losses", b"losses", "max_attempts", b"max_attempts", "output", b"output", "parent_run_id", b"parent_run_id", "priority", b"priority", "queue", b"queue", "run_id", b"run_id", "start_time", b"start_time", "status", b"status", "waiting_for", b"waiting_for", "worker_name", b"worker_name", "workflow", b"workflow"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["attempt", b"attempt", "available_time", b"available_time", "cancel_reason", b"cancel_reason", "cancel_request_time", b"cancel_request_time", "create_time", b"create_time", "delivery_count", b"delivery_count", "failure", b"failure", "failure_handler", b"failure_handler", "failure_handler_failure", b"failure_handler_failure", "finish_time", b"finish_time", "idempotency_key", b"idempotency_key", "input", b"input", "losses", b"losses", "max_attempts", b"max_attempts", "output", b"output", "parent_run_id", b"parent_run_id", "priority", b"priority", "queue", b"queue", "run_id", b"run_id", "start_time", b"start_time", "status", b"status", "waiting_for", b"waiting_for", "worker_name", b"worker_name", "workflow", b"workflow"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___Run: typing_extensions.TypeAlias = Run

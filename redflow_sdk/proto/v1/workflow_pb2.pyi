@@ -224,9 +224,11 @@ class RegistrationResult(google.protobuf.message.Message):
     name: builtins.str
     status: Global___RegistrationStatus.ValueType
     reason: builtins.str
-    """Stable word for programs; empty when registered."""
+    """Stable word for programs: the status, or INVALID_SCHEDULE when the definition is in force without one of its cron
+    schedules. Empty when everything is.
+    """
     message: builtins.str
-    """Sentence for people; empty when registered."""
+    """Sentence for people; empty when everything is in force."""
     def __init__(
         self,
         *,
@@ -272,3 +274,51 @@ class Workflow(google.protobuf.message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___Workflow: typing_extensions.TypeAlias = Workflow
+
+@typing.final
+class Schedule(google.protobuf.message.Message):
+    """A cron schedule in force."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SCHEDULE_ID_FIELD_NUMBER: builtins.int
+    WORKFLOW_FIELD_NUMBER: builtins.int
+    CRON_FIELD_NUMBER: builtins.int
+    NEXT_TIME_FIELD_NUMBER: builtins.int
+    LAST_TIME_FIELD_NUMBER: builtins.int
+    SKIPPED_COUNT_FIELD_NUMBER: builtins.int
+    PROBLEM_FIELD_NUMBER: builtins.int
+    schedule_id: builtins.str
+    """Its own id: a function of the workflow and of the id or the fields of its definition."""
+    workflow: builtins.str
+    skipped_count: builtins.int
+    """Occurrences that passed while no gateway was there to start a run: of several only one is made up for."""
+    problem: builtins.str
+    """Why it can start no runs; empty when it can."""
+    @property
+    def cron(self) -> Global___CronSchedule: ...
+    @property
+    def next_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """The occurrence that starts the next run; absent when none can."""
+
+    @property
+    def last_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """The occurrence that started a run last."""
+
+    def __init__(
+        self,
+        *,
+        schedule_id: builtins.str = ...,
+        workflow: builtins.str = ...,
+        cron: Global___CronSchedule | None = ...,
+        next_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        last_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        skipped_count: builtins.int = ...,
+        problem: builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["cron", b"cron", "last_time", b"last_time", "next_time", b"next_time"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["cron", b"cron", "last_time", b"last_time", "next_time", b"next_time", "problem", b"problem", "schedule_id", b"schedule_id", "skipped_count", b"skipped_count", "workflow", b"workflow"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___Schedule: typing_extensions.TypeAlias = Schedule

@@ -6,7 +6,7 @@
 -- REPEAT  yes
 -- BATCH   yes
 -- ORDER   last
---@include keys now run save index lane due schedule failures lease finish settle relief step record final_steps
+--@include keys now run save index lane due schedule deadline failures lease waits finish failing settle relief step outcome resolve leave effects record final_steps
 local run = read_run(ARGV[2])
 local lost = refuse_lease(run, ARGV[3])
 if lost then return lost end
@@ -17,6 +17,10 @@ if refused then return refused end
 begin_writes()
 local conflicts = write_final_steps(run, steps)
 local status = settled_status(run, ARGV[6])
-if status == 'failed' then redis.call('HSET', data_key(run.id), 'errorJson', ARGV[8]) end
+if status == 'failed' then
+  -- In phase failing it was the failure handler that was stopped; the failure stays the one that the run has failed with.
+  redis.call('HSET', data_key(run.id), run.phase and 'handlerErrorJson' or 'errorJson', ARGV[8])
+  if run.phase then put(run, 'failureHandler', 'failed') end
+end
 if status == 'canceled' and not given(run.cancelReason) then put(run, 'cancelReason', ARGV[7]) end
 return {'ok', settle(run, ARGV[6]), conflicts}

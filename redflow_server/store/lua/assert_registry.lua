@@ -3,10 +3,11 @@
 -- ARGS    now stale_ms ...assertions(owner build name digest)
 -- RETURNS one for each: kept | needed, when it has to be registered again
 -- REPEAT  yes
---@include keys now relief workflow builds
+--@include keys now relief due schedules workflow builds
 local stale_ms = tonumber(ARGV[2])
 local answers = {}
 begin_writes()
+forget_old_occurrences()
 for i = 3, #ARGV, 4 do
   local owner, build, name, digest = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local workflow = read_workflow(name)

@@ -2,10 +2,10 @@
 -- KEYS    prefix
 -- ARGS    now run_id reason request_id
 -- RETURNS accepted | finished | missing
--- EMITS   stop, finished
+-- EMITS   stop, finished, lane, due
 -- REPEAT  yes
 -- BATCH   yes
---@include keys now run save index lane lease finish relief leave
+--@include keys now run save index lane due lease waits finish relief step outcome resolve leave effects
 local run = read_run(ARGV[2])
 
 -- The requests that were accepted, each between line ends, which no id has, so that a repeat of one is accepted too.

@@ -1,21 +1,22 @@
 -- Leases queued runs to one session, from its lanes in turn.
 -- KEYS    prefix
--- ARGS    now session epoch gateway count delivery_ms secret max_bytes max_steps max_step_bytes ...lanes(queue workflow)
--- RETURNS emptied-flags runs(id lane attempt max_attempts deliveries time_left parent input input_meta steps)
--- EMITS   due, finished
+-- ARGS    now session epoch gateway count lease_ms secret max_bytes max_steps max_step_bytes ...lanes(queue workflow)
+-- RETURNS emptied-flags runs(id lane attempt max_attempts deliveries time_left parent failure input input_meta steps); a
+--         failure is there when its handler is to be run
+-- EMITS   due, finished, lane
 -- REPEAT  no
---@include keys now run save index index_all lane due schedule deadline failures lease finish settle relief grant claimable
+--@include keys now run save index index_all lane due schedule deadline failures lease waits finish failing settle relief step outcome resolve leave effects grant claimable
 local stamp = ARGV[2] .. ' ' .. ARGV[3] .. ' ' .. ARGV[4]
-local count, delivery_ms, secret = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
+local count, lease_ms, secret = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
 local max_bytes, limits = tonumber(ARGV[8]), {steps = tonumber(ARGV[9]), bytes = tonumber(ARGV[10])}
 local claimed, bytes, seen, full = {}, 0, 0, false
 
 -- Leases up to so many runs of a lane, as far as the answer has room.
 local function take(lane, room)
-  local runs, answers = {}, {}
+  local runs, answers, overdue = {}, {}, {}
   for _, id in ipairs(redis.call('ZRANGE', lane.key, 0, room - 1)) do
     seen = seen + 1
-    local run = claimable(lane, id)
+    local run = claimable(lane, id, overdue)
     if run then
       local data = redis.call('HMGET', data_key(id), 'inputJson', 'inputMeta')
       local steps, size = steps_of(run, limits)
@@ -27,19 +28,25 @@ local function take(lane, room)
       answers[#answers + 1] = {input or false, data[2], steps}
     end
   end
-  if #runs > 0 then grant(runs, lane, stamp, secret, delivery_ms) end
+  if #runs > 0 then grant(runs, lane, stamp, secret, lease_ms) end
+  -- Only now, since their end may be the end of others of this lane.
+  for _, id in ipairs(overdue) do
+    local run = read_run(id)
+    if run and run.status == 'queued' then settle(run, 'queued') end
+  end
   for i, run in ipairs(runs) do
     claimed[#claimed + 1] = {run.id, lane.number, run.attempt, tonumber(run.maxAttempts) or 1, run.deliveries,
-      run.runDeadline and run.runDeadline - now or '', run.parentRunId or '', unpack(answers[i], 1, 3)}
+      run.runDeadline and run.runDeadline - now or '', run.parentRunId or '',
+      run.phase and redis.call('HGET', data_key(run.id), 'errorJson') or false, unpack(answers[i], 1, 3)}
   end
 end
 
 local lanes = {}
 for i = 11, #ARGV, 2 do
   local name = lane_name(ARGV[i], ARGV[i + 1])
-  local policy = redis.call('HMGET', workflow_key(ARGV[i + 1]), 'retryPolicy', 'runTimeoutMs')
+  local policy = redis.call('HMGET', workflow_key(ARGV[i + 1]), 'retryPolicy', 'runTimeoutMs', 'failureHandlerMs')
   lanes[#lanes + 1] = {number = #lanes, queue = ARGV[i], workflow = ARGV[i + 1], name = name, key = lane_key(name),
-    retry = policy[1], run_timeout = policy[2]}
+    retry = policy[1], run_timeout = policy[2], handler_ms = policy[3]}
 end
 
 begin_writes()

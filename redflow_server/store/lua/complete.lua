@@ -1,15 +1,17 @@
 -- Ends a run that returned, with the steps that came along.
 -- KEYS    prefix
 -- ARGS    now run_id token steps_recorded max_steps output output_meta has_output ...final_steps(name seq kind status final elapsed_ms meta value)
--- RETURNS ok status conflicts(name header) | duplicate status | steps_missing | non_deterministic name | too_many_steps name | lost
+-- RETURNS ok status conflicts(name header) | run_failure_handler | duplicate status | steps_missing |
+--         non_deterministic name | too_many_steps name | lost
 -- EMITS   finished
 -- REPEAT  yes
 -- BATCH   yes
 -- ORDER   last
---@include keys now run save index lane due schedule failures lease finish settle relief step record final_steps
+--@include keys now run save index lane due schedule deadline failures lease waits finish failing settle relief step outcome resolve leave effects record final_steps
 local run = read_run(ARGV[2])
 local lost = refuse_lease(run, ARGV[3])
 if lost then return lost end
+if run.phase then return {'run_failure_handler'} end
 if (tonumber(run.stepsDone) or 0) < tonumber(ARGV[4]) then return {'steps_missing'} end
 local steps, refused = judge_final_steps(run, ARGV, 9, tonumber(ARGV[5]))
 if refused then return refused end

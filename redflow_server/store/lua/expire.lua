@@ -1,31 +1,50 @@
--- Ends the runs whose start or run time-out has passed; a worker that has one is told to stop first.
+-- Ends the runs whose start or run time-out has passed, or whose failure handler takes too long. A worker that has one is
+-- told to stop first.
 -- KEYS    prefix
 -- ARGS    now limit
 -- RETURNS expired next_at; next_at false when there are no deadlines
--- EMITS   stop, finished
+-- EMITS   stop, finished, lane, due
 -- REPEAT  yes
---@include keys now run save index lane due deadline failures lease finish relief leave
+--@include keys now run save index lane due schedule deadline failures lease waits finish failing settle relief step outcome resolve leave effects
 local expired = 0
 
-local function fail_now(run, failure)
+local function is_over(run, field) return (tonumber(run[field]) or math.huge) <= now end
+
+local function order_to_stop(run, reason)
+  redis.call('PUBLISH', gateway_channel(gateway_of(run)), 'stop ' .. run.leaseToken .. ' ' .. reason .. ' ')
+end
+
+local function fail_unstarted(run)
   leave(run)
-  redis.call('HSET', data_key(run.id), 'errorJson', failure)
+  redis.call('HSET', data_key(run.id), 'errorJson', FAILURES.start_timeout)
   finish(run, 'failed')
-  expired = expired + 1
+end
+
+local function end_failing(run)
+  if run.leaseToken then
+    order_to_stop(run, 'lease_lost')
+    revoke(run)
+  end
+  leave(run)
+  finish(run, settled_status(run, 'failed'))
 end
 
 local function expire(run)
-  if (tonumber(run.runDeadline) or math.huge) <= now then
-    if not run.leaseToken then return fail_now(run, FAILURES.run_timeout) end
-    put(run, 'timeoutRequestedAt', run.timeoutRequestedAt or now)
-    save(run)
-    redis.call('PUBLISH', gateway_channel(gateway_of(run)), 'stop ' .. run.leaseToken .. ' timeout ')
-    expired = expired + 1
-  elseif (tonumber(run.startDeadline) or math.huge) > now then
-    set_deadline(run)
-  elseif not run.leaseToken then
-    fail_now(run, FAILURES.start_timeout)
-  elseif run.acked then
+  expired = expired + 1
+  if is_over(run, 'failingDeadline') then return end_failing(run) end
+  if is_over(run, 'runDeadline') then
+    if run.leaseToken then
+      put(run, 'timeoutRequestedAt', run.timeoutRequestedAt or now)
+      save(run)
+      return order_to_stop(run, 'timeout')
+    end
+    leave(run)
+    return settle(run, 'failed')
+  end
+  if is_over(run, 'startDeadline') and not run.leaseToken then return fail_unstarted(run) end
+  expired = expired - 1
+  if not is_over(run, 'startDeadline') then return set_deadline(run) end
+  if run.acked then
     mark_started(run)
     save(run)
   else

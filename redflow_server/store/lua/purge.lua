@@ -1,11 +1,24 @@
 -- Removes runs that ended longer ago than they are kept, with every trace of them. A run whose idempotency key is
--- still in its window stays until that has closed.
+-- still in its window stays until that has closed, and one whose end others have yet to hear of until they have.
 -- KEYS    prefix
 -- ARGS    now limit ...retentions(status keep_ms)
 -- RETURNS purged seen
+-- EMITS   due
 -- REPEAT  yes
---@include keys now run save index relief
+--@include keys now run save index due waits relief
 local limit, purged, seen = tonumber(ARGV[2]), 0, 0
+
+-- Until when a run that has ended is needed; what it owes to others is left to the outbox.
+local function needed_until(run)
+  local needed = tonumber(run.keyExpiresAt) or 0
+  for word, key in pairs({wake = awaiters_key(run.id), withdraw = waits_key(run.id)}) do
+    if redis.call('EXISTS', key) == 1 then
+      put_off(word .. ' ' .. run.id)
+      needed = math.max(needed, now + 60000)
+    end
+  end
+  return needed
+end
 
 local function purge(run)
   local pointer = run.idempotencyKey and idempotency_key(run.workflow, run.idempotencyKey)
@@ -22,7 +35,7 @@ for i = 3, #ARGV, 2 do
   for _, id in ipairs(old) do
     seen = seen + 1
     local run = read_run(id)
-    local kept_until = run and run.status == ARGV[i] and tonumber(run.keyExpiresAt) or 0
+    local kept_until = run and run.status == ARGV[i] and needed_until(run) or 0
     if kept_until > now then
       redis.call('ZADD', finished, kept_until - keep_ms, id)
     else

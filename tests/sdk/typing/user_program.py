@@ -6,19 +6,26 @@ Lines that must be an error carry an ignore; an ignore that nothing needs is an 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, assert_type
 
 from pydantic import BaseModel
 
 from redflow_sdk import (
     BlockingContext,
+    ChildCanceledError,
+    ChildFailedError,
     Client,
     Context,
+    Cron,
     Failure,
+    FailureContext,
     RetryPolicy,
     Run,
     RunFailedError,
     RunHandle,
+    RunInfo,
+    Schedule,
     Step,
     Worker,
     Workflow,
@@ -93,6 +100,62 @@ def bare_in_a_thread_without_input(ctx: BlockingContext) -> str:
     return ""
 
 
+# ---- runs and events within runs ----
+
+
+async def notify(context: FailureContext) -> None:
+    assert_type(context.run, RunInfo)
+    assert_type(context.input, Any)
+    assert_type(context.error, BaseException)
+    assert_type(context.failure, Failure)
+
+
+def note(context: FailureContext) -> None: ...
+
+
+@workflow(
+    name="parent", cron=[Cron("0 9 * * 1-5", timezone="Europe/Berlin", input={"id": 1}, id="d")], on_failure=notify
+)
+async def parent(ctx: Context, order: Order) -> float:
+    assert_type(await ctx.step.run_workflow("typed", charge, order), Receipt)
+    assert_type(await ctx.step.run_workflow("without", sweep), int)
+    assert_type(await ctx.step.run_workflow("in-a-thread", resize, 5, queue="q", priority=5, max_attempts=2), list[int])
+    assert_type(await ctx.step.run_workflow("nothing", tidy), None)
+    assert_type(await ctx.step.run_workflow("by-name", "charge", {"id": 1}, idempotency_key="k"), Any)
+    assert_type(await ctx.step.emit_event("event", "paid", order, idempotency_ttl=5), list[str])
+    assert_type(await ctx.step.schedule_event("later", "paid", available_at=datetime.now(UTC)), list[str])
+    try:
+        await ctx.step.run_workflow("fails", charge, order)
+    except (ChildFailedError, ChildCanceledError) as error:
+        assert_type(error.failure, Failure)
+
+    await ctx.step.run_workflow("no-order", charge, 5)  # type: ignore[misc]  # no Order
+    await ctx.step.run_workflow("no-workflow", load, 5)  # type: ignore[call-overload]  # no workflow
+    await ctx.step.run_workflow("loud", charge, order, priority="high")  # type: ignore[call-overload]  # no int
+    await ctx.step.schedule_event("never", "paid")  # type: ignore[call-arg]  # no time
+    await ctx.step.emit_event("k", "paid", idempotency_key=5)  # type: ignore[arg-type]  # no text
+    return 1.0
+
+
+@workflow(name="parent-in-a-thread", events=["paid"], on_failure=note, failure_handler_timeout=5)
+def parent_in_a_thread(ctx: BlockingContext, order: Order) -> None:
+    assert_type(ctx.step.run_workflow("typed", charge, order), Receipt)
+    assert_type(ctx.step.run_workflow("by-name", "charge", {"id": 1}), Any)
+    assert_type(ctx.step.emit_event("event", "paid", order), list[str])
+    assert_type(ctx.step.schedule_event("later", "paid", available_at=datetime.now(UTC)), list[str])
+    ctx.step.run_workflow("no-order", charge, 5)  # type: ignore[misc]  # no Order
+
+
+def defines() -> None:
+    Cron("@hourly", input=Order(1))
+    Cron("@hourly", input=None)
+    Cron(5)  # type: ignore[arg-type]  # no text
+    workflow(cron=["@hourly"])  # type: ignore[list-item]  # no Cron
+    workflow(on_failure=price)  # type: ignore[arg-type]  # takes no FailureContext
+
+
+assert_type(parent, Workflow[Order, float])
+assert_type(parent_in_a_thread, Workflow[Order, None])
 assert_type(charge, Workflow[Order, Receipt])
 assert_type(sweep, Workflow[None, int])
 assert_type(resize, Workflow[int, list[int]])
@@ -136,6 +199,12 @@ async def looks(client: Client) -> None:
         await client.execute(charge, Order(1))
     except RunFailedError as error:
         assert_type(error.failure, Failure | None)
+
+
+async def emits(client: Client) -> None:
+    assert_type(await client.emit_event("paid", Order(1), idempotency_key="k"), list[str])
+    assert_type(await client.schedule_event("paid", available_at=datetime.now(UTC)), list[str])
+    assert_type(await client.list_schedules(), list[Schedule])
 
 
 # ---- workers ----

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from redflow_sdk.proto.v1 import workflow_pb2 as redflow_dot_v1_dot_workflow__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%redflow/api/v1/workflow_service.proto\x12\x0eredflow.api.v1\x1a\x19redflow/v1/workflow.proto\"\"\n\x12GetWorkflowRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"=\n\x13GetWorkflowResponse\x12&\n\x08workflow\x18\x01 \x01(\x0b\x32\x14.redflow.v1.Workflow\"=\n\x14ListWorkflowsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"Y\n\x15ListWorkflowsResponse\x12\'\n\tworkflows\x18\x01 \x03(\x0b\x32\x14.redflow.v1.Workflow\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"n\n\x18RegisterWorkflowsRequest\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x10\n\x08\x62uild_id\x18\x02 \x01(\t\x12\x31\n\tworkflows\x18\x03 \x03(\x0b\x32\x1e.redflow.v1.WorkflowDefinition\"L\n\x19RegisterWorkflowsResponse\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.redflow.v1.RegistrationResult2\xb1\x02\n\x0fWorkflowService\x12V\n\x0bGetWorkflow\x12\".redflow.api.v1.GetWorkflowRequest\x1a#.redflow.api.v1.GetWorkflowResponse\x12\\\n\rListWorkflows\x12$.redflow.api.v1.ListWorkflowsRequest\x1a%.redflow.api.v1.ListWorkflowsResponse\x12h\n\x11RegisterWorkflows\x12(.redflow.api.v1.RegisterWorkflowsRequest\x1a).redflow.api.v1.RegisterWorkflowsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%redflow/api/v1/workflow_service.proto\x12\x0eredflow.api.v1\x1a\x19redflow/v1/workflow.proto\"\"\n\x12GetWorkflowRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"=\n\x13GetWorkflowResponse\x12&\n\x08workflow\x18\x01 \x01(\x0b\x32\x14.redflow.v1.Workflow\"=\n\x14ListWorkflowsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"Y\n\x15ListWorkflowsResponse\x12\'\n\tworkflows\x18\x01 \x03(\x0b\x32\x14.redflow.v1.Workflow\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"O\n\x14ListSchedulesRequest\x12\x10\n\x08workflow\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"Y\n\x15ListSchedulesResponse\x12\'\n\tschedules\x18\x01 \x03(\x0b\x32\x14.redflow.v1.Schedule\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"n\n\x18RegisterWorkflowsRequest\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x10\n\x08\x62uild_id\x18\x02 \x01(\t\x12\x31\n\tworkflows\x18\x03 \x03(\x0b\x32\x1e.redflow.v1.WorkflowDefinition\"L\n\x19RegisterWorkflowsResponse\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.redflow.v1.RegistrationResult2\x8f\x03\n\x0fWorkflowService\x12V\n\x0bGetWorkflow\x12\".redflow.api.v1.GetWorkflowRequest\x1a#.redflow.api.v1.GetWorkflowResponse\x12\\\n\rListWorkflows\x12$.redflow.api.v1.ListWorkflowsRequest\x1a%.redflow.api.v1.ListWorkflowsResponse\x12\\\n\rListSchedules\x12$.redflow.api.v1.ListSchedulesRequest\x1a%.redflow.api.v1.ListSchedulesResponse\x12h\n\x11RegisterWorkflows\x12(.redflow.api.v1.RegisterWorkflowsRequest\x1a).redflow.api.v1.RegisterWorkflowsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,10 +40,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTWORKFLOWSREQUEST']._serialized_end=244
   _globals['_LISTWORKFLOWSRESPONSE']._serialized_start=246
   _globals['_LISTWORKFLOWSRESPONSE']._serialized_end=335
-  _globals['_REGISTERWORKFLOWSREQUEST']._serialized_start=337
-  _globals['_REGISTERWORKFLOWSREQUEST']._serialized_end=447
-  _globals['_REGISTERWORKFLOWSRESPONSE']._serialized_start=449
-  _globals['_REGISTERWORKFLOWSRESPONSE']._serialized_end=525
-  _globals['_WORKFLOWSERVICE']._serialized_start=528
-  _globals['_WORKFLOWSERVICE']._serialized_end=833
+  _globals['_LISTSCHEDULESREQUEST']._serialized_start=337
+  _globals['_LISTSCHEDULESREQUEST']._serialized_end=416
+  _globals['_LISTSCHEDULESRESPONSE']._serialized_start=418
+  _globals['_LISTSCHEDULESRESPONSE']._serialized_end=507
+  _globals['_REGISTERWORKFLOWSREQUEST']._serialized_start=509
+  _globals['_REGISTERWORKFLOWSREQUEST']._serialized_end=619
+  _globals['_REGISTERWORKFLOWSRESPONSE']._serialized_start=621
+  _globals['_REGISTERWORKFLOWSRESPONSE']._serialized_end=697
+  _globals['_WORKFLOWSERVICE']._serialized_start=700
+  _globals['_WORKFLOWSERVICE']._serialized_end=1099
 # @@protoc_insertion_point(module_scope)

@@ -95,6 +95,50 @@ class ListWorkflowsResponse(google.protobuf.message.Message):
 Global___ListWorkflowsResponse: typing_extensions.TypeAlias = ListWorkflowsResponse
 
 @typing.final
+class ListSchedulesRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WORKFLOW_FIELD_NUMBER: builtins.int
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    workflow: builtins.str
+    """Only those of this workflow; empty for all."""
+    page_size: builtins.int
+    """Workflows looked at for a page: 50 when 0, at most 500."""
+    page_token: builtins.str
+    def __init__(
+        self,
+        *,
+        workflow: builtins.str = ...,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["page_size", b"page_size", "page_token", b"page_token", "workflow", b"workflow"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___ListSchedulesRequest: typing_extensions.TypeAlias = ListSchedulesRequest
+
+@typing.final
+class ListSchedulesResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SCHEDULES_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
+    @property
+    def schedules(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[redflow_sdk.proto.v1.workflow_pb2.Schedule]: ...
+    def __init__(
+        self,
+        *,
+        schedules: collections.abc.Iterable[redflow_sdk.proto.v1.workflow_pb2.Schedule] | None = ...,
+        next_page_token: builtins.str = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["next_page_token", b"next_page_token", "schedules", b"schedules"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___ListSchedulesResponse: typing_extensions.TypeAlias = ListSchedulesResponse
+
+@typing.final
 class RegisterWorkflowsRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

@@ -45,6 +45,11 @@ class WorkflowServiceStub(object):
                 request_serializer=redflow_dot_api_dot_v1_dot_workflow__service__pb2.ListWorkflowsRequest.SerializeToString,
                 response_deserializer=redflow_dot_api_dot_v1_dot_workflow__service__pb2.ListWorkflowsResponse.FromString,
                 _registered_method=True)
+        self.ListSchedules = channel.unary_unary(
+                '/redflow.api.v1.WorkflowService/ListSchedules',
+                request_serializer=redflow_dot_api_dot_v1_dot_workflow__service__pb2.ListSchedulesRequest.SerializeToString,
+                response_deserializer=redflow_dot_api_dot_v1_dot_workflow__service__pb2.ListSchedulesResponse.FromString,
+                _registered_method=True)
         self.RegisterWorkflows = channel.unary_unary(
                 '/redflow.api.v1.WorkflowService/RegisterWorkflows',
                 request_serializer=redflow_dot_api_dot_v1_dot_workflow__service__pb2.RegisterWorkflowsRequest.SerializeToString,
@@ -70,6 +75,13 @@ class WorkflowServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListSchedules(self, request, context):
+        """Lists the cron schedules in force, by the name of their workflow.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RegisterWorkflows(self, request, context):
         """Registers the whole set of an owner's workflows. Safe to repeat.
         """
@@ -89,6 +101,11 @@ def add_WorkflowServiceServicer_to_server(servicer, server):
                     servicer.ListWorkflows,
                     request_deserializer=redflow_dot_api_dot_v1_dot_workflow__service__pb2.ListWorkflowsRequest.FromString,
                     response_serializer=redflow_dot_api_dot_v1_dot_workflow__service__pb2.ListWorkflowsResponse.SerializeToString,
+            ),
+            'ListSchedules': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSchedules,
+                    request_deserializer=redflow_dot_api_dot_v1_dot_workflow__service__pb2.ListSchedulesRequest.FromString,
+                    response_serializer=redflow_dot_api_dot_v1_dot_workflow__service__pb2.ListSchedulesResponse.SerializeToString,
             ),
             'RegisterWorkflows': grpc.unary_unary_rpc_method_handler(
                     servicer.RegisterWorkflows,
@@ -151,6 +168,33 @@ class WorkflowService(object):
             '/redflow.api.v1.WorkflowService/ListWorkflows',
             redflow_dot_api_dot_v1_dot_workflow__service__pb2.ListWorkflowsRequest.SerializeToString,
             redflow_dot_api_dot_v1_dot_workflow__service__pb2.ListWorkflowsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSchedules(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/redflow.api.v1.WorkflowService/ListSchedules',
+            redflow_dot_api_dot_v1_dot_workflow__service__pb2.ListSchedulesRequest.SerializeToString,
+            redflow_dot_api_dot_v1_dot_workflow__service__pb2.ListSchedulesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -21,6 +21,8 @@ class WorkflowServiceStub:
     """Reads one workflow. Refused: WORKFLOW_NOT_FOUND."""
     ListWorkflows: grpc.aio.UnaryUnaryMultiCallable[redflow_sdk.proto.api.v1.workflow_service_pb2.ListWorkflowsRequest, redflow_sdk.proto.api.v1.workflow_service_pb2.ListWorkflowsResponse]
     """Lists workflows by name."""
+    ListSchedules: grpc.aio.UnaryUnaryMultiCallable[redflow_sdk.proto.api.v1.workflow_service_pb2.ListSchedulesRequest, redflow_sdk.proto.api.v1.workflow_service_pb2.ListSchedulesResponse]
+    """Lists the cron schedules in force, by the name of their workflow."""
     RegisterWorkflows: grpc.aio.UnaryUnaryMultiCallable[redflow_sdk.proto.api.v1.workflow_service_pb2.RegisterWorkflowsRequest, redflow_sdk.proto.api.v1.workflow_service_pb2.RegisterWorkflowsResponse]
     """Registers the whole set of an owner's workflows. Safe to repeat."""
 
@@ -40,6 +42,13 @@ class WorkflowServiceServicer:
         context: grpc.aio.ServicerContext[redflow_sdk.proto.api.v1.workflow_service_pb2.ListWorkflowsRequest, collections.abc.Awaitable[redflow_sdk.proto.api.v1.workflow_service_pb2.ListWorkflowsResponse]],
     ) -> collections.abc.Awaitable[redflow_sdk.proto.api.v1.workflow_service_pb2.ListWorkflowsResponse]:
         """Lists workflows by name."""
+
+    def ListSchedules(
+        self,
+        request: redflow_sdk.proto.api.v1.workflow_service_pb2.ListSchedulesRequest,
+        context: grpc.aio.ServicerContext[redflow_sdk.proto.api.v1.workflow_service_pb2.ListSchedulesRequest, collections.abc.Awaitable[redflow_sdk.proto.api.v1.workflow_service_pb2.ListSchedulesResponse]],
+    ) -> collections.abc.Awaitable[redflow_sdk.proto.api.v1.workflow_service_pb2.ListSchedulesResponse]:
+        """Lists the cron schedules in force, by the name of their workflow."""
 
     def RegisterWorkflows(
         self,

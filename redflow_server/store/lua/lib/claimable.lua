@@ -6,8 +6,8 @@ local function steps_of(run, limits)
   return redis.call('HGETALL', steps_key(run.id)), size
 end
 
--- The run of an entry, if it may be leased. One that may not leaves the lane.
-local function claimable(lane, id)
+-- The run of an entry, if it may be leased. One that may not leaves the lane; `overdue` gets those that have to end.
+local function claimable(lane, id, overdue)
   local run = read_run(id)
   if not run or run.status ~= 'queued' or run.queue ~= lane.queue or run.workflow ~= lane.workflow then
     redis.call('ZREM', lane.key, id)
@@ -15,5 +15,5 @@ local function claimable(lane, id)
   end
   if settled_status(run, 'queued') == 'queued' then return run end
   redis.call('ZREM', lane.key, id)
-  settle(run, 'queued')
+  overdue[#overdue + 1] = id
 end

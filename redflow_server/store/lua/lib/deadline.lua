@@ -1,7 +1,10 @@
--- A run's one entry among the deadlines stands at the earlier of its start deadline and its run deadline.
+-- A run's one entry among the deadlines stands at the earliest of its start, run and failing deadlines.
 local function set_deadline(run)
-  local start, whole = tonumber(run.startDeadline), tonumber(run.runDeadline)
-  local at = start and whole and math.min(start, whole) or start or whole
+  local at = nil
+  for _, field in ipairs({'startDeadline', 'runDeadline', 'failingDeadline'}) do
+    local one = tonumber(run[field])
+    if one and (not at or one < at) then at = one end
+  end
   if at and not run.timeoutRequestedAt then due_at(DEADLINES, 'deadlines', at, run.id) else redis.call('ZREM', DEADLINES, run.id) end
 end
 

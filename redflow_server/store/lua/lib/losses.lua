@@ -4,7 +4,8 @@ local function lose(run, max_losses)
   put(run, 'losses', (tonumber(run.losses) or 0) + 1)
   put(run, 'lossesTotal', (tonumber(run.lossesTotal) or 0) + 1)
   if run.losses <= max_losses and run.lossesTotal <= 50 then return 'queued' end
-  redis.call('HSET', data_key(run.id), 'errorJson', FAILURES.worker_lost)
+  -- In phase failing the failure stays the one that it has failed with.
+  if not run.phase then redis.call('HSET', data_key(run.id), 'errorJson', FAILURES.worker_lost) end
   return 'failed'
 end
 

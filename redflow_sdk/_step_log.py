@@ -1,0 +1,122 @@
+"""What is on record of the steps of one delivery, and what it adds. On the worker's loop, but for `take`."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+from redflow_sdk import converter
+from redflow_sdk._failures import failure_of, fitted
+from redflow_sdk._link import Link
+from redflow_sdk._messages import Answer, Assignment, Emit, StepKind, StepReport, StepSnapshot, Stop, Verdict
+from redflow_sdk._types import Value
+from redflow_sdk.errors import DuplicateStepError, NonDeterministicError, SerializationError
+from redflow_sdk.records import Failure, Payload
+
+
+class StepLog:
+    """By name; each is used once."""
+
+    def __init__(self, assignment: Assignment, link: Link, max_payload_bytes: int, on_lost: Callable[[], None]) -> None:
+        """`on_lost` is called when the gateway answers that the run is no longer this worker's."""
+        self.token = assignment.lease_token
+        self.stop_order: Stop | None = assignment.stop
+        """Why the handler has to end, when it has to."""
+        self._attempt = assignment.attempt
+        self._link = link
+        self._max_payload_bytes = max_payload_bytes
+        self._on_lost = on_lost
+        self._used: set[str] = set()
+        # Steps of `def` handlers begin in threads.
+        self._names_lock = threading.Lock()
+        self._know(assignment.steps)
+
+    def _know(self, steps: tuple[StepSnapshot, ...]) -> None:
+        self._on_record = {step.name: step for step in steps}
+        self._recorded = {step.name for step in steps if not step.is_open}
+        self._next_seq = max((step.seq for step in steps), default=0)
+
+    async def fetch_all(self) -> None:
+        """Learns all steps on record, when the assignment could not carry them. Raises CancelledError."""
+        steps = await self._link.steps_on_record(self.token)
+        if steps is None:
+            raise asyncio.CancelledError("the run was lost")
+        self._know(steps)
+
+    # ---- what is on record ----
+
+    @property
+    def recorded(self) -> int:
+        """How many finished steps are on record."""
+        return len(self._recorded)
+
+    def add(self, name: str) -> None:
+        """A step has finished, and is on record."""
+        self._recorded.add(name)
+
+    def is_open(self, name: str) -> bool:
+        """Whether a wait of this name is on record, and was not over when the delivery began."""
+        return name in self._on_record and name not in self._recorded
+
+    def take(self, name: str, kind: StepKind) -> tuple[StepSnapshot | None, int]:
+        """Takes a name for this run. Gives what is on record, if that is the step's outcome, and its number."""
+        with self._names_lock:
+            if name in self._used:
+                raise DuplicateStepError(f"step {name!r} was used before in this run; give each use its own name")
+            self._used.add(name)
+            known = self._on_record.get(name)
+            if known is None:
+                self._next_seq += 1
+                return None, self._next_seq
+        if known.kind is not kind:
+            was, now = known.kind.name.lower(), kind.name.lower()
+            raise NonDeterministicError(f"step {name!r} is on record as one of the kind {was}, and is now of {now}")
+        # A function that failed is run again by another attempt; a wait that is over stays so.
+        failed = known.is_final and (known.attempt == self._attempt or kind is not StepKind.FUNCTION)
+        return (known if known.succeeded or failed else None), known.seq
+
+    async def whole(self, known: StepSnapshot) -> StepSnapshot:
+        """A step on record with its value. Raises CancelledError."""
+        if not known.is_by_reference:
+            return known
+        fetched = await self._link.step_on_record(self.token, known.name)
+        if fetched is None:
+            self._on_lost()
+            raise asyncio.CancelledError("the run was lost")
+        return fetched
+
+    # ---- what is added ----
+
+    async def report(self, report: StepReport | Emit) -> Answer:
+        """Reports a step; when it is answered the step is on record. Raises CancelledError."""
+        answer = await self._link.report(report)
+        if answer.verdict in (Verdict.OK, Verdict.DUPLICATE, Verdict.CONFLICT):
+            self.add(report.name)
+        if answer.verdict in (Verdict.LEASE_LOST, Verdict.MOVED):
+            self._on_lost()
+            raise asyncio.CancelledError("the run was lost")
+        return answer
+
+    def report_on_the_way_out(self, report: StepReport) -> None:
+        """Reports a step whose handler is to end, without waiting for the answer: the order on the wire is kept."""
+        self._link.report(report)
+
+    def failure(self, error: BaseException) -> Failure:
+        """An exception as it is stored."""
+        return fitted(failure_of(error), self._max_payload_bytes)
+
+    def payload(self, what: str, value: Value) -> Payload:
+        """A value as it is stored. Raises SerializationError, which names it by `what`."""
+        try:
+            data = converter.encode(value)
+        except SerializationError as error:
+            raise SerializationError(f"{what} {error}") from None
+        return self.within_limit(what, Payload(data))
+
+    def within_limit(self, what: str, payload: Payload) -> Payload:
+        """The payload. Raises SerializationError when it is too large."""
+        if len(payload.data) > self._max_payload_bytes:
+            limit = self._max_payload_bytes
+            raise SerializationError(f"{what} must be at most {limit} bytes of JSON; it has {len(payload.data)}")
+        return payload

@@ -1,0 +1,47 @@
+"""Cron schedules, as workflows name them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from redflow_sdk._names import check_name
+from redflow_sdk.converter import encode
+
+
+class _NoInput:
+    def __repr__(self) -> str:
+        return "NO_INPUT"
+
+
+NO_INPUT: Final = _NoInput()
+"""A schedule without input: its runs get an empty object. None is a value, and stays null."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """When runs of a workflow start by themselves.
+
+    `expression` has five fields, minute first, or six with seconds first, or is an alias such as `@hourly`; `timezone`
+    is an IANA name, and "" is UTC. When clocks change, a fixed time that is skipped comes right after the gap, and one
+    that is repeated comes once; intervals keep their pace. `id` keeps the schedule's history when the rest of it
+    changes; it is unique within the workflow. Raises InvalidInputError for arguments that are no text, or too long.
+
+        @workflow(cron=[Cron("0 9 * * 1-5", timezone="Europe/Berlin", input={"kind": "digest"})])
+    """
+
+    expression: str
+    timezone: str = ""
+    input: object = NO_INPUT
+    id: str = ""
+
+    def __post_init__(self) -> None:
+        check_name("expression", self.expression)
+        for field, name in (("timezone", self.timezone), ("id", self.id)):
+            if name != "":
+                check_name(field, name)
+
+    @property
+    def data(self) -> bytes | None:
+        """The input as JSON; None when there is none. Raises SerializationError."""
+        return None if self.input is NO_INPUT else encode(self.input)

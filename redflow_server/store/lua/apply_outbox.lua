@@ -1,0 +1,18 @@
+-- Applies what the ends of runs left to be done to others, the oldest first.
+-- KEYS    prefix
+-- ARGS    now limit
+-- RETURNS applied next_at; next_at false when nothing is left
+-- EMITS   lane, finished, stop, due
+-- REPEAT  yes
+--@include keys now run save index lane due lease waits finish relief step outcome resolve leave effects
+local entries = redis.call('ZRANGE', OUTBOX, 0, tonumber(ARGV[2]) - 1)
+begin_writes()
+for _, entry in ipairs(entries) do
+  redis.call('ZREM', OUTBOX, entry)
+  local what, id = string.match(entry, '^(%S+) (.*)$')
+  if what == 'wake' then wake_awaiters(id) end
+  if what == 'cancel' then cancel_child(id) end
+  local run = what == 'withdraw' and read_run(id)
+  if run and ended(run) then withdraw_waits(run) end
+end
+return {#entries, next_due(OUTBOX)}

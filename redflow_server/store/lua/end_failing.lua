@@ -1,0 +1,18 @@
+-- Ends a run whose failure handler has run, with what became of the handler.
+-- KEYS    prefix
+-- ARGS    now run_id token handler_state handler_failure
+-- RETURNS ok status | duplicate status | not_allowed | lost
+-- EMITS   finished
+-- REPEAT  yes
+-- BATCH   yes
+-- ORDER   last
+--@include keys now run save index lane due schedule deadline failures lease waits finish failing settle relief step outcome resolve leave effects
+local run = read_run(ARGV[2])
+local lost = refuse_lease(run, ARGV[3])
+if lost then return lost end
+if not run.phase then return {'not_allowed'} end
+
+begin_writes()
+put(run, 'failureHandler', ARGV[4])
+if ARGV[5] ~= '' then redis.call('HSET', data_key(run.id), 'handlerErrorJson', ARGV[5]) end
+return {'ok', settle(run, 'failed')}

@@ -1,0 +1,53 @@
+-- What the end of a run means for others: runs that await it go on, runs that only it awaits end too.
+
+-- Ends a run that nobody needs any more: its parent has ended, and no other run awaits it.
+local function cancel_child(id)
+  if is_full() then return put_off('cancel ' .. id) end
+  local run = read_run(id)
+  if not run or ended(run) or given(run.cancelRequestedAt) or redis.call('EXISTS', awaiters_key(id)) == 1 then return end
+  count_effect(0)
+  put(run, 'cancelRequestedAt', now)
+  put(run, 'cancelReason', 'the run that awaited it has ended')
+  if run.leaseToken then
+    save(run)
+    redis.call('PUBLISH', gateway_channel(gateway_of(run)), 'stop ' .. run.leaseToken .. ' parent ' .. run.cancelReason)
+  else
+    leave(run)
+    finish(run, 'canceled')
+  end
+end
+
+local function withdraw(run, name, target)
+  redis.call('HDEL', waits_key(run.id), name)
+  redis.call('SREM', awaiters_key(target), awaiter(run.id, name))
+  local step = read_header(redis.call('HGET', steps_key(run.id), 's:' .. name))
+  step.status, step.finishedAt = 'withdrawn', string.format('%.0f', now)
+  redis.call('HSET', steps_key(run.id), 's:' .. name, write_header(step))
+  if redis.call('HGET', run_key(target), 'parentRunId') == run.id then cancel_child(target) end
+end
+
+-- Of a run that has ended, which may have thousands of open waits.
+function withdraw_waits(run)
+  local waits = is_full() and {} or redis.call('HRANDFIELD', waits_key(run.id), MAX_EFFECTS, 'WITHVALUES')
+  for i = 1, #waits, 2 do
+    if is_full() then break end
+    count_effect(0)
+    withdraw(run, waits[i], read_wait(waits[i + 1]).target)
+  end
+  if redis.call('EXISTS', waits_key(run.id)) == 1 then put_off('withdraw ' .. run.id) end
+end
+
+-- Of a run that has ended, or does not exist any more.
+function wake_awaiters(id)
+  local run = read_run(id)
+  if run and not ended(run) then return end
+  local outcome = run and outcome_of(run) or failed_with('missing', id)
+  while not is_full() do
+    local member = redis.call('SPOP', awaiters_key(id))
+    if not member then return end
+    count_effect(#outcome.value)
+    local parent, step = awaited_by(member)
+    resolve(read_run(parent), step, outcome)
+  end
+  if redis.call('EXISTS', awaiters_key(id)) == 1 then put_off('wake ' .. id) end
+end

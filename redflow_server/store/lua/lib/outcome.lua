@@ -1,0 +1,22 @@
+-- What the step that waits for a run gets of its end: status, value and what goes with the value.
+local CHILD_ENDS = {
+  failed = {type = 'ChildFailedError', kind = 'error', word = ' has failed'},
+  canceled = {type = 'ChildCanceledError', kind = 'canceled', word = ' was canceled'},
+  missing = {type = 'RunNotFoundError', kind = 'run_not_found', word = ' does not exist'},
+  unknown_workflow = {type = 'UnknownWorkflowError', kind = 'unknown_workflow', word = ' has no workflow that is registered'},
+  await_cycle = {type = 'AwaitCycleError', kind = 'await_cycle', word = ' waits for the run that would wait for it'},
+}
+
+-- `cause` is a failure as codec.py writes it, and stays as it is.
+local function failed_with(ending, id, cause)
+  local made = CHILD_ENDS[ending]
+  local message = cjson.encode('run ' .. id .. made.word)
+  local failure = '{"type":"' .. made.type .. '","message":' .. message .. ',"kind":"' .. made.kind .. '"'
+  return {status = 'failed', meta = '', value = failure .. (cause and ',"cause":' .. cause or '') .. '}'}
+end
+
+local function outcome_of(run)
+  local data = redis.call('HMGET', data_key(run.id), 'outputJson', 'outputMeta', 'errorJson')
+  if run.status ~= 'succeeded' then return failed_with(run.status, run.id, data[3]) end
+  return {status = 'succeeded', value = data[1] or '', meta = data[1] and (data[2] or '') or 'none'}
+end

@@ -1,0 +1,132 @@
+"""The scripts that a snapshot is read with: each reads one thing with every place that has it, at one instant."""
+
+from __future__ import annotations
+
+from typing import Final
+
+HEAD: Final = """
+-- A key of another type answers nothing here: that it is of another type is told by a rule of its own.
+local function ask(...)
+  local reply = redis.pcall(...)
+  if type(reply) == 'table' and reply.err then return false end
+  return reply
+end
+-- Of the keys that came as arguments after the first, those that have the member and are not among its own.
+local function strays_of(command, own, answer)
+  local is_own = {}
+  for _, key in ipairs(own) do is_own[key] = true end
+  for i = 2, #ARGV do
+    local found = not is_own[ARGV[i]] and ask(command, ARGV[i], ARGV[1])
+    if found and found ~= 0 then answer(ARGV[i], found) end
+  end
+end
+local function decoded(raw)
+  local readable, document = pcall(cjson.decode, raw or '')
+  return readable and type(document) == 'table' and document or {}
+end
+"""
+
+READ_KEY: Final = """
+local kept_for = ARGV[2]
+return {redis.call('TYPE', ARGV[1]).ok, redis.call('PTTL', ARGV[1]), redis.call('EXISTS', kept_for)}
+"""
+
+READ_RUN: Final = """
+local id = ARGV[1]
+local record, run, own, scores, strays, steps = ask('HGETALL', run_key(id)) or {}, {}, {}, {}, {}, {}
+for i = 1, #record, 2 do run[record[i]] = record[i + 1] end
+own = {SCHEDULED, LEASES, DEADLINES}
+if run.status and run.workflow and run.queue then
+  own[4] = lane_key(lp(run.queue) .. ':' .. lp(run.workflow))
+  own[5], own[6] = status_key(run.status), workflow_status_key(run.status, run.workflow)
+  own[7] = finished_key(run.status)
+end
+for i, key in ipairs(own) do scores[i] = ask('ZSCORE', key, id) end
+strays_of('ZSCORE', own, function(key, score) strays[#strays + 1] = {key, score} end)
+for _, field in ipairs(ask('HKEYS', steps_key(id)) or {}) do
+  local is_header = string.sub(field, 1, 2) == 's:'
+  steps[#steps + 1] = {field, redis.call(is_header and 'HGET' or 'HSTRLEN', steps_key(id), field)}
+end
+local names_key = run.workflow and run.idempotencyKey
+local pointer = names_key and ask('GET', idempotency_key(run.workflow, run.idempotencyKey)) or false
+local has_data, has_steps = redis.call('EXISTS', data_key(id)), redis.call('EXISTS', steps_key(id))
+
+local ends, waits, awaiters = {succeeded = true, failed = true, canceled = true}, {}, {}
+local function is_over(status) return not status or ends[status] == true end
+local function owes(word, run_id) return ask('ZSCORE', OUTBOX, word .. ' ' .. run_id) and 1 or 0 end
+local flat = ask('HGETALL', waits_key(id)) or {}
+for i = 1, #flat, 2 do
+  local target = string.match(flat[i + 1], '([^|]*)$')
+  local is_known = ask('SISMEMBER', awaiters_key(target), id .. ' ' .. flat[i]) or 0
+  local over = is_over(ask('HGET', run_key(target), 'status'))
+  waits[#waits + 1] = {flat[i], flat[i + 1], is_known, (not over or owes('wake', target) == 1) and 1 or 0}
+end
+for _, member in ipairs(ask('SMEMBERS', awaiters_key(id)) or {}) do
+  local parent, step = string.match(member, '^(%S+) (.*)$')
+  local wait = parent and ask('HGET', waits_key(parent), step) or ''
+  awaiters[#awaiters + 1] = {member, string.match(wait, '([^|]*)$') == id and 1 or 0}
+end
+return {record, scores, strays, steps, pointer, has_data, has_steps, redis.call('TIME'),
+  waits, awaiters, owes('wake', id), owes('withdraw', id)}
+"""
+
+READ_LANE: Final = """
+return {lane_key(ARGV[1]), ask('ZSCORE', LANES, ARGV[1]), ask('ZCARD', lane_key(ARGV[1])) or 0}
+"""
+
+READ_WORKFLOW: Final = """
+local name = ARGV[1]
+local exists = redis.call('EXISTS', workflow_key(name))
+local fields = exists == 1 and ask('HMGET', workflow_key(name), 'owner', 'eventsJson') or {}
+local own, missing, strays = {WORKFLOWS}, {}, {}
+if fields[1] then own[2] = owner_workflows_key(fields[1]) end
+for _, event in ipairs(decoded(fields[2])) do own[#own + 1] = event_workflows_key(event) end
+for i = 2, #own do
+  if ask('SISMEMBER', own[i], name) ~= 1 then missing[#missing + 1] = own[i] end
+end
+strays_of('SISMEMBER', own, function(key) strays[#strays + 1] = key end)
+return {exists, ask('SISMEMBER', WORKFLOWS, name) or 0, missing, strays}
+"""
+
+READ_POINTER: Final = """
+local target = ask('GET', ARGV[1])
+if not target then return false end
+local named = ask('HMGET', run_key(target), 'workflow', 'idempotencyKey') or {}
+local own = named[1] and named[2] and idempotency_key(named[1], named[2])
+return {target, redis.call('EXISTS', run_key(target)), own or false}
+"""
+
+READ_OUTBOX_ENTRY: Final = """
+local score, time = ask('ZSCORE', OUTBOX, ARGV[1]), redis.call('TIME')
+return score and {score, time} or false
+"""
+
+READ_EVENT: Final = """
+local id = ARGV[1]
+local fields = ask('HMGET', emitted_key(id), 'name', 'expiresAt', 'part') or {}
+local has_part = fields[3] and ask('HEXISTS', emitted_key(id), 'part:' .. fields[3]) == 1
+return {redis.call('EXISTS', emitted_key(id)), redis.call('PTTL', emitted_key(id)), ask('ZSCORE', FAN_OUTS, id),
+  fields[1] or false, fields[2] or false, has_part and 1 or 0}
+"""
+
+READ_EVENT_KEY: Final = """
+local id = ask('GET', ARGV[1])
+if not id then return false end
+return {id, ask('HGET', emitted_key(id), 'name') or false}
+"""
+
+READ_SCHEDULE: Final = """
+local id, listed_by, seen = ARGV[1], {}, {}
+local definition = ask('HGET', CRON_DEF, id)
+local workflow = decoded(definition).workflow
+local names = {unpack(ARGV, 2)}
+if workflow then names[#names + 1] = workflow end
+for _, name in ipairs(names) do
+  for _, one in ipairs(not seen[name] and decoded(ask('HGET', workflow_key(name), 'cronIdsJson')) or {}) do
+    if one == id then listed_by[#listed_by + 1] = name end
+  end
+  seen[name] = true
+end
+return {definition and 1 or 0, workflow or '', listed_by, ask('ZSCORE', CRON_NEXT, id) and 1 or 0,
+  ask('HEXISTS', CRON_PROBLEM, id) or 0, ask('HEXISTS', CRON_SKIPPED, id) or 0}
+"""
