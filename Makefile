@@ -4,6 +4,8 @@ TESTS ?=
 JOBS ?= 2
 ROUNDS ?= 100
 .DEFAULT_GOAL := help
+# Without compiled files each process of the tests would compile all of them anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12

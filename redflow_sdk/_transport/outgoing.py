@@ -66,7 +66,7 @@ def _open(opening: Opening) -> pb.OpenSession:
     return pb.OpenSession(
         min_revision=REVISION,
         max_revision=REVISION,
-        capabilities=[pb.CAPABILITY_LAZY_OUTPUTS],
+        capabilities=[pb.CAPABILITY_LAZY_OUTPUTS, pb.CAPABILITY_FAILURE_HANDLERS],
         owner=opening.owner,
         worker_name=opening.worker_name,
         instance_id=opening.instance_id,

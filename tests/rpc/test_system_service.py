@@ -35,7 +35,7 @@ async def test_a_gateway_says_what_it_is_speaks_and_accepts(gateway: Gateway, ca
 
     assert (info.gateway_id, info.version, info.prefix) == (gateway.gateway_id, VERSION, prefix)
     assert (info.min_revision, info.max_revision) == (1, 1)
-    assert list(info.capabilities) == [worker_pb2.CAPABILITY_LAZY_OUTPUTS]
+    assert list(info.capabilities) == [worker_pb2.CAPABILITY_LAZY_OUTPUTS, worker_pb2.CAPABILITY_FAILURE_HANDLERS]
     assert info.limits.max_payload_bytes == gateway.config.limits.max_payload_bytes
     assert info.store_version.split()[0] in ("valkey", "redis")
     assert info.store_version.split()[1][0].isdigit()
