@@ -2,8 +2,8 @@
 
 A header is a purpose line and then, in this order, `KEYS`, `ARGS`, `RETURNS`, `EMITS` where messages are published,
 `REPEAT` (whether a call may be repeated when its answer was lost), `BATCH yes` where calls of the same moment run as
-the items of one call, and `ORDER last` where a call must not overtake earlier ones of its run. `--@include a b` puts
-`lib/a.lua` and `lib/b.lua` before the body, in the order given.
+the items of one call, and `ORDER last` where a call must not overtake earlier ones of its run. `--@include a b`, in a
+script or an include, puts `lib/a.lua` and `lib/b.lua` before it, each once and after what it includes itself.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def load_scripts(folder: Path = FOLDER) -> Mapping[str, Script]:
 
 def load_script(path: Path) -> Script:
     """One script with its includes."""
-    fields, names, body = _parse(path)
+    fields, body = _parse(path)
     missing = {"KEYS", "ARGS", "RETURNS", "REPEAT"} - fields.keys()
     if missing:
         raise ScriptError(f"{path.name}: the header lacks {', '.join(sorted(missing))}")
@@ -60,7 +60,7 @@ def load_script(path: Path) -> Script:
     takes_many = fields.get("BATCH") == "yes"
     if takes_many:
         body = f"local function transition(ARGV)\n{body}end\n{_includes(path, ['batch'])[0]}"
-    source = _only_used_keys("".join([*_includes(path, names), body])).encode()
+    source = _only_used_keys("".join([*_includes(path, _named(path)), body])).encode()
     return Script(
         name=path.stem,
         source=source,
@@ -73,17 +73,14 @@ def load_script(path: Path) -> Script:
     )
 
 
-def _parse(path: Path) -> tuple[dict[str, str], list[str], str]:
-    """The header's fields, the includes' names and the body of a file."""
+def _parse(path: Path) -> tuple[dict[str, str], str]:
+    """The header's fields and the body of a file."""
     fields: dict[str, str] = {}
-    names: list[str] = []
     body: list[str] = []
     current = ""
     for line in path.read_text().splitlines(keepends=True):
         if body or not line.startswith("--"):
             body.append(line)
-        elif include := _INCLUDE.match(line):
-            names += include[1].split()
         elif field := _FIELD.match(line):
             current = field[1]
             fields[current] = field[2].strip()
@@ -91,19 +88,38 @@ def _parse(path: Path) -> tuple[dict[str, str], list[str], str]:
             fields[current] += " " + more[1].strip()
     if any(_INCLUDE.match(line) for line in body):
         raise ScriptError(f"{path.name}: includes stand in the header")
-    return fields, names, "".join(body)
+    return fields, "".join(body)
 
 
 def _includes(path: Path, names: list[str]) -> list[str]:
-    sources: list[str] = []
-    for number, name in enumerate(names):
-        if name in names[:number]:
-            raise ScriptError(f"{path.name}: includes {name} twice")
+    """The includes of a script and theirs, each after those it needs."""
+    sources: dict[str, str] = {}
+
+    def add(name: str, user: Path, users: tuple[str, ...]) -> None:
+        if name in users:
+            raise ScriptError(f"{user.name}: includes {name}, which includes it: {' > '.join((*users, name))}")
+        if name in sources:
+            return
         part = path.parent / "lib" / f"{name}.lua"
         if not part.is_file():
-            raise ScriptError(f"{path.name}: includes {name}, but there is no lib/{name}.lua")
-        sources.append(part.read_text())
-    return sources
+            raise ScriptError(f"{user.name}: includes {name}, but there is no lib/{name}.lua")
+        for needed in _named(part):
+            add(needed, part, (*users, name))
+        sources[name] = part.read_text()
+
+    for name in names:
+        add(name, path, ())
+    return list(sources.values())
+
+
+def _named(path: Path) -> list[str]:
+    """The includes that a file names."""
+    lines = map(_INCLUDE.match, path.read_text().splitlines())
+    names = [name for line in lines if line for name in line[1].split()]
+    for name in names:
+        if names.count(name) > 1:
+            raise ScriptError(f"{path.name}: includes {name} twice")
+    return names
 
 
 def _only_used_keys(source: str) -> str:

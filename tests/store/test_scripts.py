@@ -156,6 +156,30 @@ def test_an_include_that_comes_twice_is_refused(folder: Path, includes: str) -> 
         load(folder, f"{HEADER}{includes}\nreturn first\n")
 
 
+def test_what_an_include_needs_comes_before_it_and_once(folder: Path) -> None:
+    write(folder / "lib", "local first = 1\n", "first")
+    (folder / "lib" / "third.lua").write_text("--@include first\nlocal third = first\n")
+    (folder / "lib" / "fourth.lua").write_text("--@include third first\nlocal fourth = third\n")
+    source = load(folder, f"{HEADER}--@include fourth third\n\nreturn fourth\n").source.decode()
+    code = [line for line in source.splitlines() if line and not line.startswith("--")]
+    assert code == ["local first = 1", "local third = first", "local fourth = third", "return fourth"]
+
+
+def test_includes_that_need_each_other_are_refused(folder: Path) -> None:
+    (folder / "lib" / "third.lua").write_text("--@include fourth\nlocal third = 3\n")
+    (folder / "lib" / "fourth.lua").write_text("--@include third\nlocal fourth = 4\n")
+    with pytest.raises(ScriptError, match=r"fourth\.lua: includes third, which includes it: third > fourth > third"):
+        load(folder, f"{HEADER}--@include third\n\nreturn 1\n")
+
+
+def test_every_script_that_ends_runs_has_what_their_ends_mean_for_others() -> None:
+    ending = {name: script.source for name, script in load_scripts().items() if b"function finish(" in script.source}
+    assert {"complete", "cancel", "reap", "expire", "fail_unknown"} <= ending.keys()
+    assert all(
+        b"function wake_awaiters(" in source and b"function withdraw_waits(" in source for source in ending.values()
+    )
+
+
 def test_an_include_in_the_body_is_refused(folder: Path) -> None:
     write(folder / "lib", "local first = 1\n", "first")
     with pytest.raises(ScriptError, match=r"move\.lua.*includes stand in the header"):

@@ -9,10 +9,10 @@ from tests.tidy.source_files import shown, syntax, tracked_files, written_python
 PYTHON_LINES = 400
 FUNCTION_LINES = 70
 LUA_LINES = 70
-INCLUDE_LINES = 70
+INCLUDE_LINES = 30
 POSITIONAL = 5
 
-EXCEPTIONS: dict[str, str] = {}
+EXCEPTIONS = {"redflow_server/store/lua/lib/keys.lua": "every key in one list, a line for each"}
 
 
 def _long_files() -> dict[str, int]:

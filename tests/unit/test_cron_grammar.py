@@ -174,7 +174,7 @@ REFUSED = {
     "0 0 * * MON#2,FRI": "day-of-week with # or L must have no other days beside it",
     "0 0 1 * MON#2": "day-of-week with # or L must have no other days beside it",
     "0 0 */14 * MON#2": "day-of-week with # or L must have no other days beside it",
-    "0 0 * * FRı": "must be at most 512 printable ASCII characters",  # noqa: RUF001 its capitals would be FRI
+    "0 0 * * FRı": "must be at most 512 printable ASCII characters",  # noqa: RUF001  # its capitals would be FRI
     "\u0663 * * * *": "must be at most 512 printable ASCII characters",
     "0\x1c0 * * *": "must be at most 512 printable ASCII characters",
     "0\n0 * * *": "must be at most 512 printable ASCII characters",

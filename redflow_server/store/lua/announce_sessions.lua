@@ -3,7 +3,7 @@
 -- ARGS    now keep_ms ...sessions(session_id description)
 -- RETURNS number of live sessions of all gateways
 -- REPEAT  yes
---@include keys now relief
+--@include now relief
 local keep_ms = tonumber(ARGV[2])
 begin_writes()
 redis.call('ZREMRANGEBYSCORE', SESSIONS, '-inf', now)

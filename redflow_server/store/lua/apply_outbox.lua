@@ -4,7 +4,7 @@
 -- RETURNS applied next_at; next_at false when nothing is left
 -- EMITS   lane, finished, stop, due
 -- REPEAT  yes
---@include keys now run save index lane due lease waits finish relief step outcome resolve leave effects
+--@include effects relief
 local entries = redis.call('ZRANGE', OUTBOX, 0, tonumber(ARGV[2]) - 1)
 begin_writes()
 for _, entry in ipairs(entries) do

@@ -3,7 +3,7 @@
 -- ARGS    now stale_ms ...assertions(owner build name digest)
 -- RETURNS one for each: kept | needed, when it has to be registered again
 -- REPEAT  yes
---@include keys now relief due schedules workflow builds
+--@include builds old_occurrences relief workflow
 local stale_ms = tonumber(ARGV[2])
 local answers = {}
 begin_writes()

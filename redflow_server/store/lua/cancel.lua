@@ -5,7 +5,7 @@
 -- EMITS   stop, finished, lane, due
 -- REPEAT  yes
 -- BATCH   yes
---@include keys now run save index lane due lease waits finish relief step outcome resolve leave effects
+--@include effects relief
 local run = read_run(ARGV[2])
 
 -- The requests that were accepted, each between line ends, which no id has, so that a repeat of one is accepted too.

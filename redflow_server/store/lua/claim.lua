@@ -5,7 +5,7 @@
 --         failure is there when its handler is to be run
 -- EMITS   due, finished, lane
 -- REPEAT  no
---@include keys now run save index index_all lane due schedule deadline failures lease waits finish failing settle relief step outcome resolve leave effects grant claimable
+--@include claimable grant relief
 local stamp = ARGV[2] .. ' ' .. ARGV[3] .. ' ' .. ARGV[4]
 local count, lease_ms, secret = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
 local max_bytes, limits = tonumber(ARGV[8]), {steps = tonumber(ARGV[9]), bytes = tonumber(ARGV[10])}

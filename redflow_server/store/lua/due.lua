@@ -3,6 +3,6 @@
 -- ARGS    now lane_change
 -- RETURNS now scheduled deadlines cron outbox lanes(name change); a time is false when nothing is set aside
 -- REPEAT  yes
---@include keys now due
+--@include due now
 local lanes = redis.call('ZRANGEBYSCORE', LANES, '(' .. ARGV[2], '+inf', 'WITHSCORES', 'LIMIT', 0, 1000)
 return {now, next_due(SCHEDULED), next_due(DEADLINES), next_due(CRON_NEXT), next_due(OUTBOX) or next_due(FAN_OUTS), lanes}

@@ -3,7 +3,7 @@
 -- ARGS    now limit
 -- RETURNS now schedules(id occurrence definition) next_at; next_at false when there are no schedules
 -- REPEAT  yes
---@include keys now due
+--@include due now
 local schedules = {}
 local entries = redis.call('ZRANGEBYSCORE', CRON_NEXT, '-inf', now, 'WITHSCORES', 'LIMIT', 0, tonumber(ARGV[2]))
 for i = 1, #entries, 2 do

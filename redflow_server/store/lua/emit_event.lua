@@ -5,6 +5,6 @@
 -- EMITS   lane, due
 -- REPEAT  yes
 -- BATCH   yes
---@include keys now run save index lane due deadline schedule start fan_out emit
+--@include emit
 return {emit({id = ARGV[2], name = ARGV[3], payload = ARGV[4], meta = ARGV[5], digest = ARGV[6], available_at = ARGV[7],
   key = ARGV[8], key_ttl = tonumber(ARGV[9])})}

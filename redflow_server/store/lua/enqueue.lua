@@ -5,7 +5,7 @@
 -- EMITS   lane, due
 -- REPEAT  yes
 -- BATCH   yes
---@include keys now run save index lane due deadline schedule place start
+--@include keyed place routed start
 local start = {id = ARGV[2], workflow = ARGV[3], queue = ARGV[4], max_attempts = ARGV[5], priority = ARGV[6],
   typed = ARGV[7], input = ARGV[8], input_meta = ARGV[9], digest = ARGV[10], available_at = ARGV[11], key = ARGV[12],
   key_ttl = tonumber(ARGV[13])}

@@ -5,7 +5,7 @@
 -- RETURNS expired next_at; next_at false when there are no deadlines
 -- EMITS   stop, finished, lane, due
 -- REPEAT  yes
---@include keys now run save index lane due schedule deadline failures lease waits finish failing settle relief step outcome resolve leave effects
+--@include relief settle
 local expired = 0
 
 local function is_over(run, field) return (tonumber(run[field]) or math.huge) <= now end

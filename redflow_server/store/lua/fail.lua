@@ -8,7 +8,7 @@
 -- REPEAT  yes
 -- BATCH   yes
 -- ORDER   last
---@include keys now run save index lane due schedule deadline failures lease waits finish failing settle relief step outcome resolve leave effects record final_steps backoff
+--@include backoff final_steps relief settle
 local run = read_run(ARGV[2])
 local lost = refuse_lease(run, ARGV[3])
 if lost then return lost end

@@ -5,7 +5,7 @@
 -- RETURNS failed next_offset is_empty; next_offset false at the end of the lane
 -- EMITS   finished, lane, due
 -- REPEAT  yes
---@include keys now run save index lane due failures lease waits finish relief step outcome resolve leave effects
+--@include effects failures relief
 local queue, workflow, grace_ms = ARGV[2], ARGV[3], tonumber(ARGV[4])
 local offset, limit = tonumber(ARGV[5]), tonumber(ARGV[6])
 local lane = lane_key(lane_name(queue, workflow))

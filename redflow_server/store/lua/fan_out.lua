@@ -4,7 +4,7 @@
 -- RETURNS started has_more
 -- EMITS   lane, due
 -- REPEAT  yes
---@include keys now run save index lane due deadline schedule start fan_out
+--@include fan_out
 local id = redis.call('ZRANGE', FAN_OUTS, 0, 0)[1]
 if not id then return {0, 0} end
 local KEPT = {name = true, runIds = true, expiresAt = true}

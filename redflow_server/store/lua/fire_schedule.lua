@@ -5,7 +5,7 @@
 -- RETURNS fired | passed | changed
 -- EMITS   lane, due
 -- REPEAT  yes
---@include keys now run save index lane due deadline schedule start
+--@include routed run start
 local id, occurrence = ARGV[2], tonumber(ARGV[4])
 if redis.call('HGET', CRON_DEF, id) ~= ARGV[3] then return 'changed' end
 if tonumber(redis.call('ZSCORE', CRON_NEXT, id) or -1) ~= occurrence then return 'changed' end

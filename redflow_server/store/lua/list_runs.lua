@@ -3,7 +3,7 @@
 -- ARGS    now workflow limit offset before_seq ...statuses(status)
 -- RETURNS next_seq records(id flat); next_seq 0 on the last page
 -- REPEAT  yes
---@include keys now run
+--@include run
 local workflow, limit, offset, before = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local heads, CHUNK = {}, 100
 

@@ -4,7 +4,7 @@
 -- RETURNS promoted next_at; next_at false when nothing is scheduled
 -- EMITS   lane, finished
 -- REPEAT  yes
---@include keys now run save index lane due schedule deadline failures lease waits finish failing settle relief step outcome resolve leave effects
+--@include relief settle
 local promoted = 0
 begin_writes()
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', SCHEDULED, '-inf', now, 'LIMIT', 0, tonumber(ARGV[2]))) do

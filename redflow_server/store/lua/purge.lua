@@ -5,7 +5,7 @@
 -- RETURNS purged seen
 -- EMITS   due
 -- REPEAT  yes
---@include keys now run save index due waits relief
+--@include index relief run waits
 local limit, purged, seen = tonumber(ARGV[2]), 0, 0
 
 -- Until when a run that has ended is needed; what it owes to others is left to the outbox.

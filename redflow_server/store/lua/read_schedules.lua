@@ -3,8 +3,8 @@
 -- ARGS    now ...workflows(name)
 -- RETURNS schedules(id definition next last skipped problem); all but id and definition false where there is none
 -- REPEAT  yes
---@include keys
 -- In the place of a definition that a foreign hand made unreadable stands an empty one of the same workflow.
+--@include keys
 local function definition_of(id, workflow)
   local stored = redis.call('HGET', CRON_DEF, id)
   local readable, fields = pcall(cjson.decode, stored or '')

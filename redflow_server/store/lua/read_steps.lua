@@ -4,7 +4,7 @@
 -- RETURNS steps(name header value), value false when it did not fit | missing | lost
 -- REPEAT  yes
 -- BATCH   yes
---@include keys run step
+--@include run step
 local run, token, max_bytes, max_value_bytes = read_run(ARGV[2]), ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 if not run then return 'missing' end
 if token ~= '' and run.leaseToken ~= token then return 'lost' end

@@ -4,7 +4,7 @@
 -- RETURNS queued failed canceled
 -- EMITS   lane, finished
 -- REPEAT  yes
---@include keys now run save index lane due schedule deadline failures lease waits finish failing settle relief step outcome resolve leave effects losses
+--@include losses relief settle
 local lease_ms, quiet_ms = tonumber(ARGV[2]), tonumber(ARGV[3])
 local max_losses, limit = tonumber(ARGV[4]), tonumber(ARGV[5])
 local counts = {queued = 0, failed = 0, canceled = 0}

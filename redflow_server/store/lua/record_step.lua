@@ -5,7 +5,7 @@
 --         steps_missing | lost
 -- REPEAT  yes
 -- BATCH   yes
---@include keys now run save due deadline lease relief step record
+--@include deadline lease judge_step record relief run
 local run = read_run(ARGV[2])
 local step = step_at(ARGV, 6)
 local lost = refuse_lease(run, ARGV[3])

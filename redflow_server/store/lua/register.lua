@@ -6,7 +6,7 @@
 --         failure_handler_ms events schedules definition)
 -- RETURNS answers retired-names; an answer for each workflow: registered | superseded | foreign_owner, former-queues
 -- REPEAT  yes
---@include keys now relief due schedules workflow former_queues builds
+--@include builds forget_workflow former_queues relief schedules
 local owner, build, stale_ms = ARGV[2], ARGV[3], tonumber(ARGV[4])
 local seen_at = redis.call('HGET', owner_builds_key(owner), build) or now
 local ARGS = 11

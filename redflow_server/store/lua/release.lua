@@ -6,7 +6,7 @@
 -- REPEAT  yes
 -- BATCH   yes
 -- ORDER   last
---@include keys now run save index lane due schedule deadline failures lease waits finish failing settle relief step outcome resolve leave effects losses
+--@include losses relief settle
 local run = read_run(ARGV[2])
 local stamp, counts, delay_ms, max_losses = ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[8])
 local lost = refuse_lease(run, ARGV[3])

@@ -4,7 +4,7 @@
 -- RETURNS one for each lease: held reason message | moved | finished | lost
 -- EMITS   due
 -- REPEAT  yes
---@include keys now run save due deadline relief standing
+--@include relief standing
 local session, epoch, gateway = ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local lease_ms, grace_ms = tonumber(ARGV[5]), tonumber(ARGV[6])
 local stamp = session .. ' ' .. ARGV[3] .. ' ' .. gateway

@@ -3,7 +3,7 @@
 -- ARGS    now schedule_id occurrence problem
 -- RETURNS stalled | changed
 -- REPEAT  yes
---@include keys relief
+--@include relief
 if tonumber(redis.call('ZSCORE', CRON_NEXT, ARGV[2]) or -1) ~= tonumber(ARGV[3]) then return 'changed' end
 begin_writes()
 redis.call('ZREM', CRON_NEXT, ARGV[2])

@@ -7,7 +7,7 @@
 -- EMITS   lane, due
 -- REPEAT  yes
 -- BATCH   yes
---@include keys now run save index lane due deadline schedule lease step record start fan_out emit
+--@include emit lease judge_step record
 local run = read_run(ARGV[2])
 local lost = refuse_lease(run, ARGV[3])
 if lost then return lost end

@@ -6,7 +6,7 @@
 -- EMITS   lane, due
 -- REPEAT  yes
 -- BATCH   yes
---@include keys now run save index lane due deadline schedule lease waits relief step outcome resolve place start await register_waits
+--@include judge_waits lease register_waits wait_arguments
 local run = read_run(ARGV[2])
 local lost = refuse_lease(run, ARGV[3])
 if lost then return lost end

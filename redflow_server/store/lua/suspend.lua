@@ -9,7 +9,7 @@
 -- REPEAT  yes
 -- BATCH   yes
 -- ORDER   last
---@include keys now run save index lane due deadline schedule failures lease waits finish failing settle relief step outcome resolve leave effects place start await register_waits ended_waits
+--@include ended_waits judge_waits register_waits settle wait_arguments
 local run = read_run(ARGV[2])
 local lost = refuse_lease(run, ARGV[3])
 if lost then return lost end

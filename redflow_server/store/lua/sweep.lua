@@ -4,7 +4,7 @@
 -- RETURNS next_seq repairs(run_id what); next_seq 0 at the end of the index
 -- EMITS   lane, due
 -- REPEAT  yes
---@include keys now run save index lane due deadline schedule relief waits place
+--@include deadline place relief waits
 local status, before, limit = ARGV[2], ARGV[3], tonumber(ARGV[4])
 
 -- A wait of whose end nobody will tell: the outbox does, if the run it is for has ended or is gone.

@@ -4,7 +4,7 @@
 -- RETURNS status | missing
 -- REPEAT  yes
 -- BATCH   yes
---@include keys run save relief
+--@include relief run save
 local run = read_run(ARGV[2])
 if not run then return 'missing' end
 if ended(run) then return run.status end

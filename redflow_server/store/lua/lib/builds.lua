@@ -1,3 +1,4 @@
+--@include keys
 local function first_seen(owner, build) return tonumber(redis.call('HGET', owner_builds_key(owner), build) or 0) end
 
 -- An owner's builds are remembered by when they were first seen, the last hundred of them.

@@ -1,4 +1,5 @@
 -- The steps that fit into the answer; false when they have to be read afterwards.
+--@include settle
 local function steps_of(run, limits)
   local fields, size = redis.call('HLEN', steps_key(run.id)), tonumber(run.stepsBytes) or 0
   if fields == 0 then return {}, 0 end

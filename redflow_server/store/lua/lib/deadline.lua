@@ -1,4 +1,5 @@
 -- A run's one entry among the deadlines stands at the earliest of its start, run and failing deadlines.
+--@include due save
 local function set_deadline(run)
   local at = nil
   for _, field in ipairs({'startDeadline', 'runDeadline', 'failingDeadline'}) do

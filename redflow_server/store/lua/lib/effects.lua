@@ -1,30 +1,5 @@
 -- What the end of a run means for others: runs that await it go on, runs that only it awaits end too.
-
--- Ends a run that nobody needs any more: its parent has ended, and no other run awaits it.
-local function cancel_child(id)
-  if is_full() then return put_off('cancel ' .. id) end
-  local run = read_run(id)
-  if not run or ended(run) or given(run.cancelRequestedAt) or redis.call('EXISTS', awaiters_key(id)) == 1 then return end
-  count_effect(0)
-  put(run, 'cancelRequestedAt', now)
-  put(run, 'cancelReason', 'the run that awaited it has ended')
-  if run.leaseToken then
-    save(run)
-    redis.call('PUBLISH', gateway_channel(gateway_of(run)), 'stop ' .. run.leaseToken .. ' parent ' .. run.cancelReason)
-  else
-    leave(run)
-    finish(run, 'canceled')
-  end
-end
-
-local function withdraw(run, name, target)
-  redis.call('HDEL', waits_key(run.id), name)
-  redis.call('SREM', awaiters_key(target), awaiter(run.id, name))
-  local step = read_header(redis.call('HGET', steps_key(run.id), 's:' .. name))
-  step.status, step.finishedAt = 'withdrawn', string.format('%.0f', now)
-  redis.call('HSET', steps_key(run.id), 's:' .. name, write_header(step))
-  if redis.call('HGET', run_key(target), 'parentRunId') == run.id then cancel_child(target) end
-end
+--@include outcome resolve withdraw
 
 -- Of a run that has ended, which may have thousands of open waits.
 function withdraw_waits(run)

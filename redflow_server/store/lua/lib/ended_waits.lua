@@ -1,4 +1,5 @@
 -- Of the waits of a run, those that are over, with their values while they fit: name, header, value or false.
+--@include keys step
 local MAX_ANSWER_BYTES = 1024 * 1024
 local function ended_waits(run, waits)
   local steps, bytes = {}, 0

@@ -1,4 +1,5 @@
 -- Starts runs of an event's subscribers. Their ids are functions of event and workflow: a repeat makes none.
+--@include routed run start
 local FAN_OUT_RUNS, FAN_OUT_BYTES = 100, 4 * 1024 * 1024
 
 -- The ids of an event's runs, in one string. There may be ten thousand: each string that is made for one counts.

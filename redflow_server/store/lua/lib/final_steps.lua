@@ -1,4 +1,5 @@
 -- The steps that come with a result, from one of its arguments on; or nil and the answer that refuses the whole result.
+--@include judge_step record
 local function judge_final_steps(run, arguments, first, max_steps)
   local steps, room = {}, max_steps
   for i = first, #arguments, STEP_ARGS do

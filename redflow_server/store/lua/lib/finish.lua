@@ -1,5 +1,6 @@
 -- Ends a run, for every script: nothing else writes a terminal status. The caller has taken it out of its lane, its
 -- schedule or its lease, and has written its output or failure.
+--@include index now
 local ENDED_WITHOUT = {'availableAt', 'place', 'waiters', 'losses', 'undelivered', 'runDeadline', 'startDeadline',
   'timeoutRequestedAt', 'retryPolicy', 'stepsBytes', 'typed', 'queuedAt', 'phase', 'failingDeadline', 'handlerMs',
   'openWaits', 'awaited'}

@@ -1,5 +1,6 @@
 -- The queues that runs of a workflow may still wait in, as [queue, left at] pairs: the last eight, each until its lane
 -- is empty and a day has passed.
+--@include keys now
 local function former_queues(workflow, queue)
   local kept, names = {}, {}
   local before = workflow and cjson.decode(workflow.formerQueuesJson or '[]') or {}

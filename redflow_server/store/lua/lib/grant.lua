@@ -1,4 +1,5 @@
 -- Leases queued runs of one lane: a token for each, the stamp of the session, and the time of a lease.
+--@include deadline index_all now
 local function grant(runs, lane, stamp, secret, lease_ms)
   local ids, ends = set_status_of_all(runs, 'running'), {}
   redis.call('ZREM', lane.key, unpack(ids))

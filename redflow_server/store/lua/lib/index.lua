@@ -1,4 +1,5 @@
 -- The listing indexes hold each run under its status, and under its status and workflow, by its number.
+--@include save
 local function unlist(run)
   redis.call('ZREM', status_key(run.status), run.id)
   redis.call('ZREM', workflow_status_key(run.status, run.workflow), run.id)

@@ -1,4 +1,5 @@
 -- The same as `set_status` for many runs of one workflow and one status, in four commands.
+--@include save
 local function set_status_of_all(runs, status)
   local was, workflow, ids, entries = runs[1].status, runs[1].workflow, {}, {}
   for i, run in ipairs(runs) do

@@ -1,4 +1,5 @@
 -- Lanes hold the queued runs of one workflow in one queue, by priority and then by number.
+--@include save
 local function lane_name(queue, workflow) return lp(queue) .. ':' .. lp(workflow) end
 
 -- The only way into a lane. A run that comes back keeps its place, one without a place goes to the end.

@@ -1,4 +1,5 @@
 -- Why an item under this token is refused: nil when the token is current, else the answer for its holder.
+--@include save
 local function refuse_lease(run, token)
   if not run then return {'lost'} end
   if run.leaseToken == token then return nil end
@@ -7,9 +8,7 @@ end
 
 local function end_lease(run)
   redis.call('ZREM', LEASES, run.id)
-  put(run, 'leaseToken', nil)
-  put(run, 'leaseOwner', nil)
-  put(run, 'acked', nil)
+  for _, field in ipairs({'leaseToken', 'leaseOwner', 'acked'}) do put(run, field, nil) end
 end
 
 -- The holder gives the lease back; `ended_as` is what it hears when it repeats the item that did so.

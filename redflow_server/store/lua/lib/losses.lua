@@ -1,5 +1,6 @@
 -- Counts a worker that was lost with the run. Returns where the run goes: back to its lane, or to its end when there
 -- were too many since its last progress, or in all.
+--@include failures save
 local function lose(run, max_losses)
   put(run, 'losses', (tonumber(run.losses) or 0) + 1)
   put(run, 'lossesTotal', (tonumber(run.lossesTotal) or 0) + 1)

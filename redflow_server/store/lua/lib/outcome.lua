@@ -1,4 +1,5 @@
 -- What the step that waits for a run gets of its end: status, value and what goes with the value.
+--@include keys
 local CHILD_ENDS = {
   failed = {type = 'ChildFailedError', kind = 'error', word = ' has failed'},
   canceled = {type = 'ChildCanceledError', kind = 'canceled', word = ' was canceled'},

@@ -1,5 +1,6 @@
 -- Fills in what a record lacks: its listing and its place. Works from the record alone and never moves a run that is
 -- placed. Returns what it repaired, or nil.
+--@include index lane now run schedule
 local function place(run)
   local function lacks(key) return not redis.call('ZSCORE', key, run.id) end
   local repaired = nil

@@ -1,5 +1,6 @@
 -- Gives an open wait of a run its outcome, for ever. A run that has no lease goes on; one that has hears of it when it
 -- asks. A run that is gone or has ended is left alone.
+--@include index lane now run step
 local function resolve(run, name, outcome)
   if not run or ended(run) or redis.call('HDEL', waits_key(run.id), name) == 0 then return end
   local step = read_header(redis.call('HGET', steps_key(run.id), 's:' .. name))

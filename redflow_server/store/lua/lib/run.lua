@@ -1,4 +1,5 @@
 -- A run's record as a table, with its id; nil when there is none that makes sense.
+--@include keys
 local function read_run(id)
   local flat = redis.pcall('HGETALL', run_key(id))
   if flat.err or #flat == 0 then return nil end

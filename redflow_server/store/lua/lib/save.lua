@@ -1,4 +1,5 @@
 -- Changes of a record are collected, and written together by `save`. A field without a value is removed.
+--@include keys
 local function put(run, field, value)
   if run[field] == value then return end
   run[field] = value

@@ -1,5 +1,6 @@
 -- Decides where a run goes when its lease ends: canceled if that was asked for, failed if its time is up, else where
 -- the script wants it, which is a lane, a time, its open waits or an end. In phase failing its time was up before.
+--@include effects failing failures schedule
 local function settled_status(run, wanted)
   if given(run.cancelRequestedAt) then return 'canceled' end
   local late = run.timeoutRequestedAt or (run.runDeadline and now >= tonumber(run.runDeadline))

@@ -1,4 +1,5 @@
 -- The order to stop that stands against a run: reason and message, or nil; and since when.
+--@include deadline now run
 local function stop_order(run)
   if given(run.cancelRequestedAt) then return 'user', run.cancelReason or '', tonumber(run.cancelRequestedAt) end
   if run.timeoutRequestedAt then return 'timeout', '', tonumber(run.timeoutRequestedAt) end

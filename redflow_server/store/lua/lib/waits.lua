@@ -1,4 +1,5 @@
 -- A run's open waits stand in a hash, step -> `kind|since|target`; the run that is awaited knows by whom, run and step.
+--@include due now
 local function read_wait(entry)
   local kind, since, target = string.match(entry, '^(%a*)|(%d*)|(.*)$')
   return {kind = kind, since = since, target = target}

@@ -1,0 +1,18 @@
+-- The run to wait for: one that exists by its id or key, or a new one; or nil, why there is none, and its id.
+--@include await_cycle keyed place routed start
+local function child_of(run, start)
+  local found = read_run(start.id)
+  if not found and start.key ~= '' then
+    found = find_by_key(start.workflow, start.key)
+    if found then refresh_key(found, start.key, start.key_ttl) end
+  end
+  if not found then
+    if start.workflow == '' then return nil, 'missing', start.id end
+    start.parent = run.id
+    if not routed(start) then return nil, 'unknown_workflow', start.id end
+    return start_run(start)
+  end
+  place(found)
+  if ended(found) or not is_awaited_by(run, found) then return found end
+  return nil, 'await_cycle', found.id
+end
