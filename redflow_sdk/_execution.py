@@ -75,7 +75,8 @@ class Execution:
         self._link = workplace.link
         link = workplace.link
         self._log = StepLog(assignment, link, max_payload_bytes, self._lost)
-        suspension = Suspension(self.token, lambda: self._log.recorded, link, self._lost, self._suspended)
+        told = (self._log.add, self._lost, self._suspended)
+        suspension = Suspension(self.token, lambda: self._log.recorded, link, *told)
         self._steps = DeliverySteps(self._log, workplace.threads, suspension)
         self._phase = Phase.HANDLING
         self._can_be_interrupted = workflow.is_async

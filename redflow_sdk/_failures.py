@@ -20,6 +20,7 @@ CAUSE_CHARS: Final = 2 * 1024
 MAX_CAUSES: Final = 8
 MAX_DETAILS: Final = 100
 MAX_RELATED: Final = 1000
+MAX_MEMBERS: Final = 5
 TYPE_CHARS: Final = 1024
 ENDS_OF_ITERATORS: Final = (StopIteration, StopAsyncIteration)
 _OURS: Final = str(Path(__file__).parent) + os.sep
@@ -151,6 +152,9 @@ def _details_of(error: errors.InputValidationError) -> list[dict[str, str]] | No
 
 def _text_of(error: BaseException) -> str:
     try:
+        if isinstance(error, BaseExceptionGroup):
+            members = (f"{type(member).__name__}: {_text_of(member)}" for member in error.exceptions[:MAX_MEMBERS])
+            return f"{error}: {'; '.join(members)}"
         return str(error)
     except BaseException as broken:  # str() of a user's exception may raise anything; the run has to fail all the same
         return f"<{type(error).__name__}.__str__ raised {type(broken).__name__}>"
@@ -177,9 +181,11 @@ def _bounded(text: str, limit: int) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def child_error(failure: Failure) -> errors.StepFailedError:
+def child_error(failure: Failure) -> errors.RedflowError:
     """What a run that was waited for raises when it did not succeed."""
     types = {"ChildFailedError": errors.ChildFailedError, "ChildCanceledError": errors.ChildCanceledError}
+    if failure.type == "UnknownWorkflowError":
+        return errors.UnknownWorkflowError(failure.message)
     if failure.type not in types:
         return errors.StepFailedError(f"{failure.type}: {failure.message}", failure)
     cause = f": {failure.cause.type}: {failure.cause.message}" if failure.cause else ""

@@ -19,12 +19,11 @@ from redflow_sdk._messages import Emit, StepKind, StepReport, StepSnapshot, Verd
 from redflow_sdk._names import check_name
 from redflow_sdk._step_calls import ChildCall, EmitCall, StepCall
 from redflow_sdk._step_log import StepLog
-from redflow_sdk._suspension import RunSuspended, Suspension
+from redflow_sdk._suspension import RunSuspended, Suspension, refusal_of
 from redflow_sdk._threads import Outcome, Threads
 from redflow_sdk._types import Function, Value
 from redflow_sdk.errors import (
     InvalidInputError,
-    NonDeterministicError,
     NonRetriableError,
     RunCanceledError,
     SerializationError,
@@ -242,7 +241,7 @@ class DeliverySteps:
         if answer.verdict is Verdict.TOO_LARGE:
             raise SerializationError(answer.message)
         if not answer.resolutions:
-            raise NonDeterministicError(answer.message)
+            raise refusal_of(answer)
         return answer.resolutions[0]
 
     def run_child_blocking(self, call: ChildCall) -> Value:
@@ -269,7 +268,7 @@ class DeliverySteps:
         if answer.verdict is Verdict.TOO_LARGE:
             raise SerializationError(answer.message)
         if answer.verdict is Verdict.INVALID:
-            raise NonDeterministicError(answer.message)
+            raise refusal_of(answer)
         return value if type(value) in _AS_THEY_ARE else _value(output, call.function)
 
     async def _record_failure(self, call: StepCall, seq: int, started: float, error: BaseException) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 
 from redflow_sdk._link import Link
 from redflow_sdk._messages import Answer, StartWait, StepSnapshot, Suspend, Verdict, Wait
-from redflow_sdk.errors import NonDeterministicError, SerializationError
+from redflow_sdk.errors import NonDeterministicError, NonRetriableError, SerializationError
 
 TURNS: Final = 8
 """Turns of the loop in which tasks that are ready take their next step, and those that wait for them theirs."""
@@ -46,13 +46,17 @@ class Suspension:
         token: str,
         recorded: Callable[[], int],
         link: Link,
+        on_known: Callable[[str], None],
         on_lost: Callable[[], None],
         on_suspended: Callable[[], None],
     ) -> None:
-        """`recorded` is how many steps are on record; one of the others is called when the run is no longer here."""
+        """`recorded` is how many steps are known to be on record, and `on_known` is called with each that newly is; one
+        of the others is called when the run is no longer here.
+        """
         self._token = token
         self._recorded = recorded
         self._link = link
+        self._on_known = on_known
         self._on_lost = on_lost
         self._on_suspended = on_suspended
         self._loop = asyncio.get_running_loop()
@@ -167,12 +171,13 @@ class Suspension:
         self._asking.add_done_callback(partial(self._was_answered, waits))
 
     def _was_answered(self, asked: Sequence[OpenWait], future: asyncio.Future[Answer]) -> None:
-        self._asking = None
+        for open_wait in asked:
+            open_wait.is_registered = True
+        with self._lock:  # a step in a thread begins before all of it, or after
+            if not future.cancelled():
+                self._deal_with(future.result(), asked)
+            self._asking = None
         self._answered.set()
-        if not future.cancelled():
-            for open_wait in asked:
-                open_wait.is_registered = True
-            self._deal_with(future.result(), asked)
         self._moved()
 
     def _deal_with(self, answer: Answer, asked: Sequence[OpenWait]) -> None:
@@ -187,9 +192,10 @@ class Suspension:
             case Verdict.TOO_LARGE:
                 _refuse(asked, SerializationError(answer.message))
             case Verdict.INVALID:
-                _refuse(asked, NonDeterministicError(answer.message))
+                _refuse(asked, refusal_of(answer))
             case _:
                 for step in answer.resolutions:
+                    self._on_known(step.name)
                     open_wait = self._open.get(step.name)
                     if open_wait is not None and not open_wait.over.done():
                         open_wait.over.set_result(step)
@@ -209,3 +215,8 @@ def _room(waits: Sequence[OpenWait]) -> int:
         if count and size_bytes > MAX_INPUT_BYTES:
             return count
     return min(len(waits), MAX_WAITS)
+
+
+def refusal_of(answer: Answer) -> NonRetriableError:
+    """What a handler gets for an item that the gateway takes in no attempt."""
+    return (NonDeterministicError if answer.reason == "NON_DETERMINISTIC" else NonRetriableError)(answer.message)

@@ -153,8 +153,9 @@ class _Settings:
 
 def _define(function: Function, settings: _Settings, scope: Scope) -> AnyWorkflow:
     name = check_name("name", function.__name__ if settings.name is None else settings.name)
-    if settings.on_failure is not None and not callable(settings.on_failure):
-        raise InvalidInputError(f"on_failure must be a function; got {ascii(settings.on_failure)[:100]}")
+    _check_failure_handler(settings.on_failure)
+    if settings.retry is not None and not isinstance(settings.retry, RetryPolicy):
+        raise InvalidInputError(f"retry must be a RetryPolicy; got {ascii(settings.retry)[:100]}")
     input_type, output_type = _types(name, function, scope)
     awaits = is_async(function)
     defined: AnyWorkflow = Workflow(
@@ -175,6 +176,20 @@ def _define(function: Function, settings: _Settings, scope: Scope) -> AnyWorkflo
     )
     _check_cron(defined)
     return defined
+
+
+def _check_failure_handler(handler: Function | None) -> None:
+    """Raises InvalidInputError for what cannot be called with a FailureContext."""
+    if handler is None:
+        return
+    if not callable(handler):
+        raise InvalidInputError(f"on_failure must be a function; got {ascii(handler)[:100]}")
+    try:
+        inspect.signature(handler).bind(None)
+    except TypeError as error:
+        raise InvalidInputError(f"on_failure is called with a FailureContext: {error}") from None
+    except ValueError:
+        return  # a built-in that does not say what it takes
 
 
 def _several(field: str, values: Sequence[T]) -> tuple[T, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from redflow_server.domain.errors import Refusal, Unavailable
+from redflow_server.domain.errors import Refusal, StoreFull, Unavailable
 from redflow_server.domain.leases import (
     AbortRun,
     AwaitRuns,
@@ -182,8 +182,10 @@ class Items:
         )
 
     def _item_failed(self, item: Item, error: BaseException) -> None:
-        if isinstance(error, Unavailable):
+        if isinstance(error, (Unavailable, StoreFull)):
+            # It comes again, and what came after it for the run waits until then.
             self._blocked.setdefault(item.effect.lease_token, (item.request_id, time.monotonic() + BLOCKED_S))
+        if isinstance(error, Unavailable):
             self._answer_unavailable(item.request_id, str(error))
         elif isinstance(error, Refusal):
             self._outbox.answer(ItemAnswer(item.request_id, ItemStatus.UNAVAILABLE, error.reason, str(error), 1000))

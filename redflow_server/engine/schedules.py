@@ -96,7 +96,9 @@ def _plan(definitions: Sequence[WorkflowDefinition], now_ms: int) -> Plan:
             try:
                 rule = CronRule.parse(cron.expression, cron.timezone)
             except InvalidInput as refusal:
-                problems.append(ScheduleProblem(definition.name, str(refusal)))
+                which = f"{cron.schedule_id!r} " if cron.schedule_id else ""
+                message = f"schedule {which}({cron.expression!r} in {cron.timezone or 'UTC'!r}): {refusal}"
+                problems.append(ScheduleProblem(definition.name, message))
             else:
                 schedule_id = _schedule_id(definition.name, cron)
                 planned.append(PlannedSchedule(schedule_id, definition.name, cron, rule.next_after(now_ms)))

@@ -167,10 +167,12 @@ class WorkerSession:
             elif run_id is not None:
                 self._release_own(run_id, lease.lease_token, ReleaseReason.FENCED)
         self._count_missed(set(listed))
+        self.slots.asked()
         renewing = asyncio.create_task(self._renewal.renew(self.stamp, listed))
         self._renewing.add(renewing)
         renewing.add_done_callback(self._renewing.discard)
         renewing.add_done_callback(partial(self._beat_answered, heartbeat.sequence))
+        renewing.add_done_callback(lambda _: self.slots.answered())
         self._on_room()
 
     def _count_missed(self, listed: set[str]) -> None:
@@ -195,8 +197,9 @@ class WorkerSession:
             token, run_id = standing.lease_token, run_id_of(standing.lease_token)
             if standing.standing is Standing.HELD and run_id is not None:
                 self.slots.adopt(token, run_id, now_s())
-                held = self.slots.held[token]
-                held.is_received = held.receipt_is_stored = True
+                held = self.slots.held.get(token)
+                if held is not None:
+                    held.is_received = held.receipt_is_stored = True
                 if standing.stop is not None:
                     stops.append(standing.stop)
             else:

@@ -29,6 +29,8 @@ class Slots:
         self.limit = limit
         self.held: dict[str, HeldRun] = {}
         self.claiming = 0
+        self._questions = 0
+        self._ended_meanwhile: set[str] = set()
 
     @property
     def free(self) -> int:
@@ -40,8 +42,8 @@ class Slots:
         self.held[run.lease_token] = HeldRun(run.run_id, run.lane, claimed_at)
 
     def adopt(self, lease_token: str, run_id: str, at: float) -> None:
-        """The worker brought the lease along."""
-        if lease_token not in self.held:
+        """The worker brought the lease along. One that has ended since it was asked about does not come back."""
+        if lease_token not in self.held and lease_token not in self._ended_meanwhile:
             self.held[lease_token] = HeldRun(run_id, None, at, is_received=True, receipt_is_stored=True)
 
     def receive(self, lease_token: str) -> None:
@@ -57,7 +59,19 @@ class Slots:
 
     def drop(self, lease_token: str) -> HeldRun | None:
         """The lease is over, or no longer this session's."""
+        if self._questions:
+            self._ended_meanwhile.add(lease_token)
         return self.held.pop(lease_token, None)
+
+    def asked(self) -> None:
+        """The store is asked about leases. Until it has answered, they may end."""
+        self._questions += 1
+
+    def answered(self) -> None:
+        """The answer has been dealt with."""
+        self._questions -= 1
+        if not self._questions:
+            self._ended_meanwhile.clear()
 
     def overdue(self, before: float) -> list[str]:
         """The tokens claimed before a time that the worker has not acknowledged."""

@@ -219,6 +219,8 @@ def _child_id(run_id: str) -> str:
 def _unserved(message: _ItemMessage) -> str:
     """What is asked for that is on the wire only; empty for what is served."""
     waits: list[worker_pb2.Wait] = []
+    if isinstance(message, worker_pb2.StepReport) and message.withdraws:
+        return "races of waits"
     if isinstance(message, worker_pb2.StepCommand):
         command = message.WhichOneof("command")
         if command not in ("wait", "emit_event"):
@@ -227,6 +229,8 @@ def _unserved(message: _ItemMessage) -> str:
     if isinstance(message, worker_pb2.Suspension):
         waits = list(message.waits)
     for wait in waits:
+        if wait.group:
+            return "races of waits"
         if wait.WhichOneof("wait") != "child":
             return f"waits of the kind {wait.WhichOneof('wait')}"
         if wait.child.HasField("timeout"):

@@ -93,6 +93,16 @@ def test_what_was_not_received_in_time_is_overdue_and_what_was_is_not() -> None:
     assert slots.unstored_receipts() == []
 
 
+def test_a_lease_that_ends_while_the_store_is_asked_about_it_does_not_take_up_a_slot_again() -> None:
+    slots = Slots(1)
+    slots.adopt("token", "run_1", at=1.0)
+    slots.asked()
+    slots.drop("token")
+    slots.adopt("token", "run_1", at=2.0)
+    slots.answered()
+    assert slots.free == 1
+
+
 def test_a_lease_that_came_with_its_worker_is_received_and_its_receipt_is_on_record() -> None:
     slots = Slots(limit=1)
     slots.adopt("token", "run_1", at=1.0)

@@ -134,7 +134,7 @@ async def test_a_scheduled_event_says_how_long_until_its_runs_start(
 
 @pytest.mark.parametrize(
     ("status", "kind"),
-    [(pb.ITEM_STATUS_INVALID, "non_deterministic"), (pb.ITEM_STATUS_TOO_LARGE, "serialization")],
+    [(pb.ITEM_STATUS_INVALID, "non_retriable"), (pb.ITEM_STATUS_TOO_LARGE, "serialization")],
     ids=["INVALID", "TOO_LARGE"],
 )
 async def test_an_event_that_the_gateway_refuses_fails_the_run(

@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from redflow_sdk import BlockingContext, ChildFailedError, Context, FailureContext, StepFailedError, workflow
+from redflow_sdk import (
+    BlockingContext,
+    ChildFailedError,
+    Context,
+    FailureContext,
+    InvalidInputError,
+    StepFailedError,
+    workflow,
+)
 from redflow_sdk.proto.v1 import failure_pb2
 from redflow_sdk.proto.worker.v1 import worker_pb2 as pb
 from tests.conftest import StartWorker
@@ -175,9 +183,6 @@ async def exits_async(context: FailureContext) -> None:
     sys.exit(3)
 
 
-def takes_no_context() -> None: ...
-
-
 @pytest.mark.parametrize(
     ("handler", "kind"),
     [
@@ -185,7 +190,6 @@ def takes_no_context() -> None: ...
         (raises_async, "KeyError"),
         (exits, "SystemExit"),
         (exits_async, "SystemExit"),
-        (takes_no_context, "TypeError"),
     ],
 )
 async def test_a_failure_handler_that_fails_ends_and_says_how_and_the_worker_goes_on(
@@ -252,3 +256,10 @@ async def test_a_result_that_the_gateway_does_not_take_is_a_failure_to_handle_to
     result = await handled(scripted, scripted.assign("returns"))
     assert not result.HasField("failure")
     assert told[0].failure.kind == "serialization" and "why" in told[0].failure.message
+
+
+def test_a_failure_handler_that_cannot_be_called_with_its_context_is_refused_where_it_is_defined() -> None:
+    def takes_nothing() -> None: ...
+
+    with pytest.raises(InvalidInputError, match="on_failure is called with a FailureContext: too many positional"):
+        workflow(on_failure=takes_nothing)(quick.function)  # type: ignore[arg-type]  # what is to be refused

@@ -300,7 +300,7 @@ async def test_a_run_that_was_lost_when_it_asks_ends_without_a_word(
 
 @pytest.mark.parametrize(
     ("status", "kind"),
-    [(pb.ITEM_STATUS_INVALID, "non_deterministic"), (pb.ITEM_STATUS_TOO_LARGE, "serialization")],
+    [(pb.ITEM_STATUS_INVALID, "non_retriable"), (pb.ITEM_STATUS_TOO_LARGE, "serialization")],
     ids=["INVALID", "TOO_LARGE"],
 )
 @pytest.mark.parametrize("count", [1, 3])

@@ -98,7 +98,7 @@ async def test_a_wait_that_is_refused_while_a_step_is_at_work_fails_the_run_once
     )
     token = scripted.assign("both", max_attempts=5)
     failure = (await scripted.log.result(token)).failure
-    assert (failure.cause.type, failure.cause.message) == ("NonDeterministicError", "why")
+    assert (failure.cause.type, failure.cause.message) == ("NonRetriableError", "why")
     assert forbids_retry(failure)
     assert scripted.log.said(token) == ["StepCommand", "StepReport", "RunResult"]
 

@@ -30,3 +30,17 @@ def test_lua_and_python_name_the_same_keys() -> None:
     named |= {name.lower() for name in re.findall(r"local ([A-Z_]{2,}) =", lua)}
     python = {name for name in vars(Keys) if not name.startswith("_") and name != "prefix"}
     assert named == python
+
+
+def test_the_headers_say_which_messages_a_script_may_publish() -> None:
+    marks = {
+        "lane": b"local function lane_push(",
+        "due": b"due_at(",
+        "finished": b"local function tell_waiters(",
+        "stop": b"'stop '",
+    }
+    for name, script in load_scripts().items():
+        said = re.search(r"^-- EMITS +(.+)$", (FOLDER / f"{name}.lua").read_text(), re.MULTILINE)
+        # One that only asks when something is due has the function that says so, and does not call it.
+        published = [word for word, mark in marks.items() if script.source.count(mark) > (word == "due")]
+        assert (said[1].split(", ") if said else []) == published, name

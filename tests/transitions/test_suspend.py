@@ -195,7 +195,11 @@ async def test_the_first_of_several_waits_that_ends_is_enough_and_the_others_sta
     assert (await places(redis, keys, again.run_id)).statuses == ("running",), "it hears of it when it asks"
     statuses = {step.child_run_id: step.status for step in await store.read_steps(again.run_id, 1000)}
     assert statuses == {first: StepStatus.SUCCEEDED, second: StepStatus.SUCCEEDED, waits[2].start.run_id: "waiting"}
-    assert await store.suspend(a_suspension(again, waits[2])) == WAITING
+
+    told = await store.suspend(a_suspension(again, waits[2], steps_recorded=1))
+    assert told.outcome is Outcome.RESOLVED, "its worker knows of one, and names only the open one"
+    assert {step.child_run_id for step in told.resolutions} == {first, second}
+    assert await store.suspend(a_suspension(again, waits[2], steps_recorded=2)) == WAITING
 
 
 async def test_an_ended_wait_is_progress(store: Store) -> None:

@@ -2,7 +2,7 @@
 -- KEYS    prefix
 -- ARGS    now run_id token steps_recorded max_steps wanted reason failure ...final_steps(name seq kind status final elapsed_ms meta value)
 -- RETURNS ok status conflicts(name header) | duplicate status | steps_missing | non_deterministic name | too_many_steps name | lost
--- EMITS   finished
+-- EMITS   lane, due, finished, stop
 -- REPEAT  yes
 -- BATCH   yes
 -- ORDER   last

@@ -2,7 +2,7 @@
 -- KEYS    prefix
 -- ARGS    now limit
 -- RETURNS applied next_at; next_at false when nothing is left
--- EMITS   lane, finished, stop, due
+-- EMITS   lane, due, finished, stop
 -- REPEAT  yes
 --@include effects relief
 local entries = redis.call('ZRANGE', OUTBOX, 0, tonumber(ARGV[2]) - 1)

@@ -3,7 +3,7 @@
 -- ARGS    now run_id token steps_recorded max_steps output output_meta has_output ...final_steps(name seq kind status final elapsed_ms meta value)
 -- RETURNS ok status conflicts(name header) | run_failure_handler | duplicate status | steps_missing |
 --         non_deterministic name | too_many_steps name | lost
--- EMITS   finished
+-- EMITS   lane, due, finished, stop
 -- REPEAT  yes
 -- BATCH   yes
 -- ORDER   last

@@ -2,7 +2,7 @@
 -- KEYS    prefix
 -- ARGS    now run_id token handler_state handler_failure
 -- RETURNS ok status | duplicate status | not_allowed | lost
--- EMITS   finished
+-- EMITS   lane, due, finished, stop
 -- REPEAT  yes
 -- BATCH   yes
 -- ORDER   last

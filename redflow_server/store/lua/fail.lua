@@ -4,7 +4,7 @@
 -- ARGS    now run_id token steps_recorded max_steps failure retryable delay_ms jitter ...final_steps(name seq kind status final elapsed_ms meta value)
 -- RETURNS ok status conflicts(name header) | run_failure_handler | duplicate status | steps_missing |
 --         non_deterministic name | too_many_steps name | lost
--- EMITS   due, lane, finished
+-- EMITS   lane, due, finished, stop
 -- REPEAT  yes
 -- BATCH   yes
 -- ORDER   last

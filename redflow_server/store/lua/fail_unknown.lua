@@ -3,7 +3,7 @@
 -- KEYS    prefix
 -- ARGS    now queue workflow grace_ms offset limit
 -- RETURNS failed next_offset is_empty; next_offset false at the end of the lane
--- EMITS   finished, lane, due
+-- EMITS   lane, due, finished, stop
 -- REPEAT  yes
 --@include effects failures relief
 local queue, workflow, grace_ms = ARGV[2], ARGV[3], tonumber(ARGV[4])

@@ -2,7 +2,7 @@
 -- KEYS    prefix
 -- ARGS    now limit
 -- RETURNS promoted next_at; next_at false when nothing is scheduled
--- EMITS   lane, finished
+-- EMITS   lane, due, finished, stop
 -- REPEAT  yes
 --@include relief settle
 local promoted = 0

@@ -2,7 +2,7 @@
 -- KEYS    prefix
 -- ARGS    now lease_ms quiet_ms max_losses limit
 -- RETURNS queued failed canceled
--- EMITS   lane, finished
+-- EMITS   lane, due, finished, stop
 -- REPEAT  yes
 --@include losses relief settle
 local lease_ms, quiet_ms = tonumber(ARGV[2]), tonumber(ARGV[3])

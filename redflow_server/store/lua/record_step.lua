@@ -3,6 +3,7 @@
 -- ARGS    now run_id token steps_recorded max_steps name seq kind status final elapsed_ms meta value
 -- RETURNS ok cancel | duplicate cancel | conflict cancel header value | non_deterministic | too_many_steps |
 --         steps_missing | lost
+-- EMITS   due
 -- REPEAT  yes
 -- BATCH   yes
 --@include deadline lease judge_step record relief run

@@ -5,6 +5,7 @@
 -- ARGS    now owner build stale_ms ...workflows(name digest queue max_attempts retry run_timeout start_timeout
 --         failure_handler_ms events schedules definition)
 -- RETURNS answers retired-names; an answer for each workflow: registered | superseded | foreign_owner, former-queues
+-- EMITS   due
 -- REPEAT  yes
 --@include builds forget_workflow former_queues relief schedules
 local owner, build, stale_ms = ARGV[2], ARGV[3], tonumber(ARGV[4])

@@ -2,7 +2,7 @@
 -- KEYS    prefix
 -- ARGS    now run_id token stamp counts delay_ms steps_recorded max_losses
 -- RETURNS ok status | duplicate status | steps_missing | moved | lost
--- EMITS   due, lane, finished
+-- EMITS   lane, due, finished, stop
 -- REPEAT  yes
 -- BATCH   yes
 -- ORDER   last

@@ -5,7 +5,7 @@
 --         input_meta digest key key_ttl_ms)
 -- RETURNS ok status | resolved cancel steps(name header value) | duplicate status | steps_missing |
 --         non_deterministic name | too_many_steps name | not_allowed | lost
--- EMITS   lane, due, finished
+-- EMITS   lane, due, finished, stop
 -- REPEAT  yes
 -- BATCH   yes
 -- ORDER   last
@@ -26,6 +26,8 @@ if refused then return refused end
 
 register_waits(run, waits)
 local over = ended_waits(run, waits)
+-- Waits that are not named here may be over without its worker having heard of it.
+if #over == 0 and (tonumber(run.stepsDone) or 0) > tonumber(ARGV[4]) then over = ended_waits(run, child_steps(run)) end
 if #over == 0 then return {'ok', settle(run, 'waiting')} end
 save(run)
 return {'resolved', 0, over}

@@ -1,14 +1,14 @@
 -- Registers a wait that was judged new, and starts its run; a wait for a run that has ended, or cannot be, is over.
 --@include child outcome resolve
 local function await(run, wait)
-  local child, refused, id = child_of(run, wait.start)
-  local target, at = child and child.id or id, string.format('%.0f', now)
+  local child, refused, missed = child_of(run, wait.start)
+  local target, at = child and child.id or refused ~= 'unknown_workflow' and missed or '', string.format('%.0f', now)
   redis.call('HSET', steps_key(run.id), 's:' .. wait.name, write_header({status = 'waiting', kind = 'child',
     seq = wait.seq, attempt = run.attempt, final = '0', startedAt = at, finishedAt = '', size = '0', target = target,
     meta = ''}), 'o:' .. wait.name, '')
   redis.call('HSET', waits_key(run.id), wait.name, table.concat({'child', at, target}, '|'))
   put(run, 'openWaits', (tonumber(run.openWaits) or 0) + 1)
-  if refused then return resolve(run, wait.name, failed_with(refused, target)) end
+  if refused then return resolve(run, wait.name, failed_with(refused, missed)) end
   if ended(child) and not is_full() then
     local outcome = outcome_of(child)
     count_effect(#outcome.value)

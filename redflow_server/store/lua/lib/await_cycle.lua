@@ -1,5 +1,5 @@
 -- Whether runs would wait for each other in a circle.
---@include leads waits
+--@include reached waits
 local function targets_of(id, follow)
   for _, entry in ipairs(redis.call('HVALS', waits_key(id))) do follow(read_wait(entry).target) end
 end
@@ -13,7 +13,9 @@ end
 local function is_awaited_by(run, child)
   if run.id == child.id then return true end
   if not run.awaited or not child.openWaits then return false end
-  local found = leads(run.id, child.id, 'SCARD', awaiters_key, awaiters_of)
-  if found == nil then found = leads(child.id, run.id, 'HLEN', waits_key, targets_of) end
-  return found ~= false
+  -- Followed once for all waits of a suspension.
+  if run.above == nil then run.above = reached(run.id, 'SCARD', awaiters_key, awaiters_of) or false end
+  if run.above then return run.above[child.id] == true end
+  local below = reached(child.id, 'HLEN', waits_key, targets_of)
+  return not below or below[run.id] == true
 end

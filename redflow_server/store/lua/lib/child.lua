@@ -1,4 +1,4 @@
--- The run to wait for: one that exists by its id or key, or a new one; or nil, why there is none, and its id.
+-- The run to wait for: one that exists by its id or key, or a new one; or nil, why there is none, and what there is not.
 --@include await_cycle keyed place routed start
 local function child_of(run, start)
   local found = read_run(start.id)
@@ -9,7 +9,7 @@ local function child_of(run, start)
   if not found then
     if start.workflow == '' then return nil, 'missing', start.id end
     start.parent = run.id
-    if not routed(start) then return nil, 'unknown_workflow', start.id end
+    if not routed(start) then return nil, 'unknown_workflow', start.workflow end
     return start_run(start)
   end
   place(found)

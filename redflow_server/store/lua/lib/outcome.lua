@@ -4,14 +4,15 @@ local CHILD_ENDS = {
   failed = {type = 'ChildFailedError', kind = 'error', word = ' has failed'},
   canceled = {type = 'ChildCanceledError', kind = 'canceled', word = ' was canceled'},
   missing = {type = 'RunNotFoundError', kind = 'run_not_found', word = ' does not exist'},
-  unknown_workflow = {type = 'UnknownWorkflowError', kind = 'unknown_workflow', word = ' has no workflow that is registered'},
+  unknown_workflow = {type = 'UnknownWorkflowError', kind = 'unknown_workflow', what = 'workflow ',
+    word = ' is not registered, and no queue was named'},
   await_cycle = {type = 'AwaitCycleError', kind = 'await_cycle', word = ' waits for the run that would wait for it'},
 }
 
 -- `cause` is a failure as codec.py writes it, and stays as it is.
-local function failed_with(ending, id, cause)
+local function failed_with(ending, name, cause)
   local made = CHILD_ENDS[ending]
-  local message = cjson.encode('run ' .. id .. made.word)
+  local message = cjson.encode((made.what or 'run ') .. name .. made.word)
   local failure = '{"type":"' .. made.type .. '","message":' .. message .. ',"kind":"' .. made.kind .. '"'
   return {status = 'failed', meta = '', value = failure .. (cause and ',"cause":' .. cause or '') .. '}'}
 end
