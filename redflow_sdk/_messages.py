@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum, auto
 
 from redflow_sdk.records import Failure, Payload
@@ -184,7 +185,7 @@ class Suspend:
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """An event to emit as a step. `delay_s` is how long its subscribers wait, `idempotency_ttl` is in seconds."""
+    """An event to emit as a step, for its subscribers to start at `available_at`, or at once. Times are seconds."""
 
     lease_token: str
     steps_recorded: int
@@ -194,7 +195,7 @@ class Emit:
     payload: Payload
     idempotency_key: str | None
     idempotency_ttl: float | None
-    delay_s: float | None
+    available_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ import time
 from collections.abc import Coroutine
 from contextvars import ContextVar
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Final
 
 from redflow_sdk import converter
@@ -232,10 +231,9 @@ class DeliverySteps:
         return ids
 
     async def _emit(self, call: EmitCall, seq: int) -> StepSnapshot:
-        delay = None if call.available_at is None else max(0.0, (call.available_at - datetime.now(UTC)).total_seconds())
         emit = Emit(
             *(self.log.token, self.log.recorded, call.name, seq, call.event, call.payload),
-            *(call.idempotency_key, call.idempotency_ttl, delay),
+            *(call.idempotency_key, call.idempotency_ttl, call.available_at),
         )
         answer = await self.log.report(emit)
         if answer.verdict is Verdict.TOO_LARGE:

@@ -90,6 +90,8 @@ class Suspension:
         while self._asking is not None:
             await self._answered.wait()
         if self._is_closed:
+            # A handler that does not end must not keep its loop from turning.
+            await asyncio.sleep(0)
             raise asyncio.CancelledError("the run has been set aside")
 
     def begin_step(self) -> bool:

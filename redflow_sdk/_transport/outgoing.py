@@ -185,5 +185,5 @@ def _fill_emit(message: pb.EmitCommand, emit: Emit) -> None:
     message.idempotency_key = emit.idempotency_key or ""
     if emit.idempotency_ttl is not None:
         message.idempotency_ttl.CopyFrom(convert.duration(emit.idempotency_ttl))
-    if emit.delay_s is not None:
-        message.delay.CopyFrom(convert.duration(emit.delay_s))
+    if emit.available_at is not None:
+        message.available_time.CopyFrom(convert.timestamp(emit.available_at))

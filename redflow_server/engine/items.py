@@ -24,6 +24,7 @@ from redflow_server.domain.leases import (
     Outcome,
     RecordStep,
     Release,
+    ReleaseReason,
     StepRecorded,
     Suspend,
     Suspended,
@@ -36,6 +37,8 @@ from redflow_server.store.store import Store
 from redflow_server.telemetry import Telemetry
 
 BLOCKED_S: Final = 10.0
+FULL_DELAY_MS: Final = 5000
+STARTS_RUNS: Final = (AwaitRuns, EmitStep, Suspend)
 FAULT_DELAY_MS: Final = 5000
 
 STATUS_OF: Final = {
@@ -187,6 +190,8 @@ class Items:
             self._blocked.setdefault(item.effect.lease_token, (item.request_id, time.monotonic() + BLOCKED_S))
         if isinstance(error, Unavailable):
             self._answer_unavailable(item.request_id, str(error))
+        elif isinstance(error, StoreFull) and isinstance(item.effect, STARTS_RUNS):
+            self._hand_back(item, error)
         elif isinstance(error, Refusal):
             self._outbox.answer(ItemAnswer(item.request_id, ItemStatus.UNAVAILABLE, error.reason, str(error), 1000))
         else:
@@ -195,6 +200,17 @@ class Items:
             self._outbox.answer(
                 ItemAnswer(item.request_id, ItemStatus.UNAVAILABLE, "INTERNAL", f"fault {fault_id}", FAULT_DELAY_MS)
             )
+
+    def _hand_back(self, item: Item, error: StoreFull) -> None:
+        """There is no room for the run that this one would start. It goes on later, at no cost: its slot is for runs
+        that end, which makes room.
+        """
+        effect = item.effect
+        release = Release(effect.run_id, effect.lease_token, ReleaseReason.OVERLOADED, delay_ms=FULL_DELAY_MS)
+        self._store.release(release).add_done_callback(partial(self._telemetry.watch, "release of a run without room"))
+        self._slots.drop(effect.lease_token)
+        self._outbox.answer(ItemAnswer(item.request_id, ItemStatus.LEASE_LOST, error.reason, str(error)))
+        self._on_room()
 
     def _answer_unavailable(self, request_id: int, message: str) -> None:
         delay_ms = Unavailable.retry_delay_ms

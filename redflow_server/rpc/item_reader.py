@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 
 from redflow_sdk.proto.worker.v1 import worker_pb2
 from redflow_server.domain.errors import InvalidInput, PayloadTooLarge, Refusal
-from redflow_server.domain.events import NewEvent, check_event
+from redflow_server.domain.events import REPEATED_WITHIN_MS, NewEvent, check_event
 from redflow_server.domain.failures import Failure, FailureKind
 from redflow_server.domain.ids import RUN_ID, counted, event_id_for, run_id_for, run_id_of
 from redflow_server.domain.leases import (
@@ -138,20 +138,28 @@ class ItemReader:
             is_typed=True,
         )
         check_new_run(run, self._limits)
-        return Wait(name, message.step_seq, replace(run, idempotency_key=run.idempotency_key or key))
+        if run.idempotency_key is None:
+            run = replace(run, idempotency_key=key)
+        return Wait(name, message.step_seq, run)
 
     def _event(self, run_id: str, step: str, message: worker_pb2.EmitCommand) -> NewEvent:
         ttl_ms = convert.optional_ms("idempotency_ttl", message, "idempotency_ttl")
+        available_at_ms = None
+        if message.HasField("available_time"):
+            available_at_ms = convert.at_ms_of("available_time", message.available_time)
         event = NewEvent(
             event_id=event_id_for("step", run_id, step),
             name=message.event_name,
             payload=convert.payload_of(message.payload) if message.HasField("payload") else EMPTY_OBJECT,
             idempotency_key=message.idempotency_key,
             idempotency_ttl_ms=DEFAULT_IDEMPOTENCY_TTL_MS if ttl_ms is None else ttl_ms,
+            available_at_ms=available_at_ms,
         )
         check_event(event, self._limits)
         key = f"stepev:{counted(run_id)}:{counted(step)}:{counted(message.event_name)}"
-        return replace(event, idempotency_key=event.idempotency_key or key)
+        if event.idempotency_key:
+            return event
+        return replace(event, idempotency_key=key, idempotency_ttl_ms=REPEATED_WITHIN_MS)
 
     def _result(self, run_id: str, message: worker_pb2.RunResult) -> CompleteRun | FailAttempt | AbortRun | EndFailing:
         token, recorded = message.lease_token, message.steps_recorded

@@ -161,7 +161,7 @@ async def runs_that_wait(store: Store) -> None:
     parent = await start_one(store)
     await store.step_wait(some_waits(parent, a_wait("first"), a_wait("second")))
     await store.suspend(a_suspension(parent, a_wait("first"), a_wait_for("nobody", "third")))
-    await store.suspend(a_suspension(parent, a_wait("first"), a_wait("second")))
+    await store.suspend(a_suspension(parent, a_wait("first"), a_wait("second"), steps_recorded=1))
     await store.complete(a_completion(await claim_one(store, CHILD_LANE)))
     await store.complete(a_completion(await claim_one(store)))  # it waits for the other one no longer
     assert await store.claim(a_claim(CHILD_LANE)) == Claimed((), (CHILD_LANE,))

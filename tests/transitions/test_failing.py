@@ -247,11 +247,11 @@ async def test_a_handler_that_its_worker_stops_has_failed_and_the_failure_of_the
     assert (run.failure, run.failure_handler, run.failure_handler_failure) == (VERDICT, HandlerState.FAILED, stopped)
 
 
-async def test_a_handler_whose_worker_stops_is_canceled_like_any_other_and_the_failure_stays(store: Store) -> None:
+async def test_a_run_whose_failure_handler_was_stopped_with_its_worker_has_failed_as_before(store: Store) -> None:
     lease = await failing_one(store)
-    assert await store.abort(an_abort(lease)) == LeaseEnded(Outcome.OK, RunStatus.CANCELED)
+    assert await store.abort(an_abort(lease)) == LeaseEnded(Outcome.OK, RunStatus.FAILED)
     run = await store.read_run(lease.run_id)
-    assert (run.failure, run.failure_handler) == (VERDICT, HandlerState.NOT_RUN)
+    assert (run.failure, run.failure_handler) == (VERDICT, HandlerState.FAILED)
 
 
 @pytest.mark.parametrize("is_leased", [True, False])

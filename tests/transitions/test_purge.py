@@ -7,6 +7,7 @@ from typing import Final
 import pytest
 
 from redflow_server.domain.errors import RunNotFound
+from redflow_server.domain.ids import counted
 from redflow_server.domain.leases import Outcome
 from redflow_server.domain.runs import RunPage, RunQuery
 from redflow_server.domain.states import OPEN, RunStatus
@@ -36,6 +37,7 @@ from tests.builders import (
     start_one,
 )
 from tests.redis_command import RedisCommand
+from tests.wait_builders import CHILD_LANE, a_suspension, a_wait
 
 KEEP_MS: Final = {RunStatus.SUCCEEDED: 1000, RunStatus.FAILED: 2000, RunStatus.CANCELED: 3000}
 LONG_MS: Final = 10_000_000
@@ -337,3 +339,19 @@ async def test_entries_that_lead_nowhere_do_not_hold_up_those_behind_them(
     for _ in range(4):
         await purge_at(store, START_MS + LONG_MS, limit=3)
     assert not await exists(store, run_id)
+
+
+async def test_a_child_is_kept_no_longer_for_the_key_that_was_made_for_its_step(store: Store) -> None:
+    lease = await start_one(store)
+    key = f"stepwf:{counted(lease.run_id)}:{counted('child')}:{counted('c')}"
+    own, given = (
+        a_wait(idempotency_key=key, idempotency_ttl_ms=WINDOW_MS),
+        a_wait("other", idempotency_key="given", idempotency_ttl_ms=WINDOW_MS),
+    )
+    await store.suspend(a_suspension(lease, own, given))
+    for _ in range(2):
+        await store.complete(a_completion(await claim_one(store, CHILD_LANE)))
+
+    await purge_at(store, START_MS + KEEP_MS[RunStatus.SUCCEEDED] + 1)
+
+    assert [await exists(store, wait.start.run_id) for wait in (own, given)] == [False, True]

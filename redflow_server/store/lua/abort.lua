@@ -16,11 +16,13 @@ if refused then return refused end
 
 begin_writes()
 local conflicts = write_final_steps(run, steps)
-local status = settled_status(run, ARGV[6])
+-- A verdict stands, also when its failure handler was stopped.
+local wanted = run.phase and 'failed' or ARGV[6]
+local status = settled_status(run, wanted)
 if status == 'failed' then
   -- In phase failing it was the failure handler that was stopped; the failure stays the one that the run has failed with.
   redis.call('HSET', data_key(run.id), run.phase and 'handlerErrorJson' or 'errorJson', ARGV[8])
   if run.phase then put(run, 'failureHandler', 'failed') end
 end
 if status == 'canceled' and not given(run.cancelReason) then put(run, 'cancelReason', ARGV[7]) end
-return {'ok', settle(run, ARGV[6]), conflicts}
+return {'ok', settle(run, wanted), conflicts}

@@ -1,5 +1,6 @@
 -- Removes runs that ended longer ago than they are kept, with every trace of them. A run whose idempotency key is
--- still in its window stays until that has closed, and one whose end others have yet to hear of until they have.
+-- still in its window stays until that has closed, unless the key was made for a step, whose record has the outcome; and
+-- one whose end others have yet to hear of until they have.
 -- KEYS    prefix
 -- ARGS    now limit ...retentions(status keep_ms)
 -- RETURNS purged seen
@@ -10,7 +11,9 @@ local limit, purged, seen = tonumber(ARGV[2]), 0, 0
 
 -- Until when a run that has ended is needed; what it owes to others is left to the outbox.
 local function needed_until(run)
-  local needed = tonumber(run.keyExpiresAt) or 0
+  local of_step = run.parentRunId and 'stepwf:' .. lp(run.parentRunId) .. ':'
+  local is_given = not of_step or string.sub(run.idempotencyKey or '', 1, #of_step) ~= of_step
+  local needed = is_given and tonumber(run.keyExpiresAt) or 0
   for word, key in pairs({wake = awaiters_key(run.id), withdraw = waits_key(run.id)}) do
     if redis.call('EXISTS', key) == 1 then
       put_off(word .. ' ' .. run.id)

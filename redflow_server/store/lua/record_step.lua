@@ -2,7 +2,7 @@
 -- KEYS    prefix
 -- ARGS    now run_id token steps_recorded max_steps name seq kind status final elapsed_ms meta value
 -- RETURNS ok cancel | duplicate cancel | conflict cancel header value | non_deterministic | too_many_steps |
---         steps_missing | lost
+--         steps_missing | not_allowed | lost
 -- EMITS   due
 -- REPEAT  yes
 -- BATCH   yes
@@ -14,6 +14,7 @@ if lost then
   local on_record = lost[1] == 'duplicate' and redis.call('HEXISTS', steps_key(ARGV[2]), 's:' .. step.name) == 1
   return on_record and {'duplicate', 0} or {'lost'}
 end
+if run.phase then return {'not_allowed'} end
 if (tonumber(run.stepsDone) or 0) < tonumber(ARGV[4]) then return {'steps_missing'} end
 local cancel = given(run.cancelRequestedAt) and 1 or 0
 local verdict, there = judge_step(run, step, tonumber(ARGV[5]))

@@ -10,6 +10,7 @@ import google.protobuf.duration_pb2
 import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
+import google.protobuf.timestamp_pb2
 import redflow_sdk.proto.v1.event_pb2
 import redflow_sdk.proto.v1.failure_pb2
 import redflow_sdk.proto.v1.payload_pb2
@@ -895,6 +896,7 @@ class EmitCommand(google.protobuf.message.Message):
     DELAY_FIELD_NUMBER: builtins.int
     IDEMPOTENCY_KEY_FIELD_NUMBER: builtins.int
     IDEMPOTENCY_TTL_FIELD_NUMBER: builtins.int
+    AVAILABLE_TIME_FIELD_NUMBER: builtins.int
     event_name: builtins.str
     key: builtins.str
     idempotency_key: builtins.str
@@ -902,10 +904,14 @@ class EmitCommand(google.protobuf.message.Message):
     def payload(self) -> redflow_sdk.proto.v1.payload_pb2.Payload: ...
     @property
     def delay(self) -> google.protobuf.duration_pb2.Duration:
-        """Emits after this time instead of now."""
+        """Its subscribers start after this time instead of now."""
 
     @property
     def idempotency_ttl(self) -> google.protobuf.duration_pb2.Duration: ...
+    @property
+    def available_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """Its subscribers start at this moment of Redis' clock; not with `delay`."""
+
     def __init__(
         self,
         *,
@@ -915,10 +921,11 @@ class EmitCommand(google.protobuf.message.Message):
         delay: google.protobuf.duration_pb2.Duration | None = ...,
         idempotency_key: builtins.str = ...,
         idempotency_ttl: google.protobuf.duration_pb2.Duration | None = ...,
+        available_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_key", b"_key", "delay", b"delay", "idempotency_ttl", b"idempotency_ttl", "key", b"key", "payload", b"payload"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_key", b"_key", "available_time", b"available_time", "delay", b"delay", "idempotency_ttl", b"idempotency_ttl", "key", b"key", "payload", b"payload"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_key", b"_key", "delay", b"delay", "event_name", b"event_name", "idempotency_key", b"idempotency_key", "idempotency_ttl", b"idempotency_ttl", "key", b"key", "payload", b"payload"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_key", b"_key", "available_time", b"available_time", "delay", b"delay", "event_name", b"event_name", "idempotency_key", b"idempotency_key", "idempotency_ttl", b"idempotency_ttl", "key", b"key", "payload", b"payload"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__key: typing_extensions.TypeAlias = typing.Literal["key"]
     _WhichOneofArgType__key: typing_extensions.TypeAlias = typing.Literal["_key", b"_key"]

@@ -13,6 +13,7 @@ local function child_of(run, start)
     return start_run(start)
   end
   place(found)
-  if ended(found) or not is_awaited_by(run, found) then return found end
-  return nil, 'await_cycle', found.id
+  local circle = not ended(found) and circle_with(run, found)
+  if circle then return nil, circle, found.id end
+  return found
 end

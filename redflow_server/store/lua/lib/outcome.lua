@@ -7,6 +7,8 @@ local CHILD_ENDS = {
   unknown_workflow = {type = 'UnknownWorkflowError', kind = 'unknown_workflow', what = 'workflow ',
     word = ' is not registered, and no queue was named'},
   await_cycle = {type = 'AwaitCycleError', kind = 'await_cycle', word = ' waits for the run that would wait for it'},
+  unclear = {type = 'AwaitCycleError', kind = 'await_cycle',
+    word = ' and the run that would wait for it have too many waits to rule out a circle'},
 }
 
 -- `cause` is a failure as codec.py writes it, and stays as it is.
