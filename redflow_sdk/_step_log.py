@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from redflow_sdk import converter
 from redflow_sdk._failures import failure_of, fitted
@@ -90,9 +91,8 @@ class StepLog:
 
     async def report(self, report: StepReport | Emit) -> Answer:
         """Reports a step; when it is answered the step is on record. Raises CancelledError."""
-        answer = await self._link.report(report)
-        if answer.verdict in (Verdict.OK, Verdict.DUPLICATE, Verdict.CONFLICT):
-            self.add(report.name)
+        # Its answer counts also when nobody waits for it any more.
+        answer = await asyncio.shield(self._reported(report))
         if answer.verdict in (Verdict.LEASE_LOST, Verdict.MOVED):
             self._on_lost()
             raise asyncio.CancelledError("the run was lost")
@@ -100,7 +100,17 @@ class StepLog:
 
     def report_on_the_way_out(self, report: StepReport) -> None:
         """Reports a step whose handler is to end, without waiting for the answer: the order on the wire is kept."""
-        self._link.report(report)
+        self._reported(report)
+
+    def _reported(self, report: StepReport | Emit) -> asyncio.Future[Answer]:
+        reported = self._link.report(report)
+        reported.add_done_callback(partial(self._answered, report.name))
+        return reported
+
+    def _answered(self, name: str, reported: asyncio.Future[Answer]) -> None:
+        on_record = (Verdict.OK, Verdict.DUPLICATE, Verdict.CONFLICT)
+        if not reported.cancelled() and reported.result().verdict in on_record:
+            self.add(name)
 
     def failure(self, error: BaseException) -> Failure:
         """An exception as it is stored."""

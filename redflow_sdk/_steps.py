@@ -276,7 +276,9 @@ class DeliverySteps:
             return
         if isinstance(error, (asyncio.CancelledError, RunCanceledError)):
             canceled = Failure("CancelledError", "the step was canceled", "canceled", "", "python")
-            self.log.report_on_the_way_out(self._report(call, seq, started, canceled))
+            # Not final: its handler has seen no failure of it, and a replay calls it again.
+            report = replace(self._report(call, seq, started, canceled), is_final=False)
+            self.log.report_on_the_way_out(report)
         else:
             await self.log.report(self._report(call, seq, started, self.log.failure(error)))
 
