@@ -181,6 +181,8 @@ class Session:
         owner = self._owner
         if incoming.answered_beat:
             sent = self._sent_beats.pop(incoming.answered_beat, None)
+            # Earlier ones get no answer any more: of several replies only the newest is sent.
+            self._sent_beats = {beat: it for beat, it in self._sent_beats.items() if beat > incoming.answered_beat}
             if sent is not None:
                 owner.beat_answered(self, sent)
                 self.settled.set()

@@ -147,7 +147,7 @@ class EngineWorker:
         sequence = self._sequence
         self.say(heartbeat=Heartbeat(sequence, tuple(HeldLease(token, state) for token in tokens)))
         reply: HeartbeatReply = await self.until(
-            lambda: next((reply for reply in self.replies if reply.sequence == sequence), None),
+            lambda: next((reply for reply in self.replies if reply.sequence >= sequence), None),
             "no answer to a heartbeat",
         )
         return reply

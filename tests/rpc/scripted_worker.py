@@ -131,10 +131,10 @@ class ScriptedWorker:
         return await self.beat_with(leases)
 
     async def beat_with(self, leases: list[pb.HeldLease]) -> pb.HeartbeatReply:
-        """Sends a heartbeat with these leases, and returns its answer."""
+        """Sends a heartbeat with these leases, and returns its answer: to a later one, when both were due at once."""
         sequence = await self._send_beat(leases)
         reply = await self.until(
-            lambda: next((reply for reply in self.replies if reply.sequence == sequence), None),
+            lambda: next((reply for reply in self.replies if reply.sequence >= sequence), None),
             saying=f"no answer to heartbeat {sequence}",
         )
         assert reply is not None

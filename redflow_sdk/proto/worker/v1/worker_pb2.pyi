@@ -1395,7 +1395,9 @@ class HeartbeatReply(google.protobuf.message.Message):
     LOST_LEASE_TOKENS_FIELD_NUMBER: builtins.int
     WAIT_RESOLUTIONS_FIELD_NUMBER: builtins.int
     sequence: builtins.int
-    """The heartbeat answered; 0 when the gateway is there but could not renew any lease."""
+    """The heartbeat answered; 0 when the gateway is there but could not renew any lease. Of several replies that are due
+    at once only the newest is sent: earlier heartbeats get none.
+    """
     @property
     def cancellations(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Cancellation]: ...
     @property
