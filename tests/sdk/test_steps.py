@@ -305,7 +305,8 @@ async def test_the_second_use_of_a_step_name_fails_the_run_for_good(
         failure = (await scripted.log.result(scripted.assign(name, max_attempts=5))).failure
         assert failure.type == "DuplicateStepError" and "'same'" in failure.message, name
         assert forbids_retry(failure), name
-        assert executed == [0], name
+        # At once, the run may have failed before its first use has begun.
+        assert 1 not in executed, name
 
 
 @pytest.mark.parametrize("name", ["", "x" * 257, "é" * 129, "line\nbreak", "nul\0", "lone \ud800"])
