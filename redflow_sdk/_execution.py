@@ -75,8 +75,7 @@ class Execution:
         self._link = workplace.link
         link = workplace.link
         self._log = StepLog(assignment, link, max_payload_bytes, self._lost)
-        told = (self._log.add, self._lost, self._suspended)
-        suspension = Suspension(self.token, lambda: self._log.recorded, link, *told)
+        suspension = Suspension(self.token, self._log, link, self._lost, self._suspended)
         self._steps = DeliverySteps(self._log, workplace.threads, suspension)
         self._phase = Phase.HANDLING
         self._can_be_interrupted = workflow.is_async

@@ -15,6 +15,7 @@ from typing import Final
 
 from redflow_sdk._link import Link
 from redflow_sdk._messages import Answer, StartWait, StepSnapshot, Suspend, Verdict, Wait
+from redflow_sdk._step_log import StepLog
 from redflow_sdk.errors import NonDeterministicError, NonRetriableError, SerializationError
 
 TURNS: Final = 8
@@ -44,19 +45,17 @@ class Suspension:
     def __init__(
         self,
         token: str,
-        recorded: Callable[[], int],
+        log: StepLog,
         link: Link,
-        on_known: Callable[[str], None],
         on_lost: Callable[[], None],
         on_suspended: Callable[[], None],
     ) -> None:
-        """`recorded` is how many steps are known to be on record, and `on_known` is called with each that newly is; one
-        of the others is called when the run is no longer here.
+        """The log tells how many steps are on record, and hears of those that newly are. One of the others is called
+        when the run is no longer here.
         """
         self._token = token
-        self._recorded = recorded
+        self._log = log
         self._link = link
-        self._on_known = on_known
         self._on_lost = on_lost
         self._on_suspended = on_suspended
         self._loop = asyncio.get_running_loop()
@@ -157,7 +156,7 @@ class Suspension:
         for open_wait in waits:
             open_wait.is_registered = True
             self._starting += 1
-            started = self._link.report(StartWait(self._token, self._recorded(), open_wait.wait))
+            started = self._link.report(StartWait(self._token, self._log.recorded, open_wait.wait))
             started.add_done_callback(partial(self._started, open_wait))
 
     def _started(self, open_wait: OpenWait, future: asyncio.Future[Answer]) -> None:
@@ -169,7 +168,7 @@ class Suspension:
     def _ask(self, waits: Sequence[OpenWait]) -> None:
         self._answered.clear()
         named = tuple(open_wait.wait for open_wait in waits)
-        self._asking = self._link.report(Suspend(self._token, self._recorded(), named))
+        self._asking = self._link.report(Suspend(self._token, self._log.recorded, named))
         self._asking.add_done_callback(partial(self._was_answered, waits))
 
     def _was_answered(self, asked: Sequence[OpenWait], future: asyncio.Future[Answer]) -> None:
@@ -197,7 +196,7 @@ class Suspension:
                 _refuse(asked, refusal_of(answer))
             case _:
                 for step in answer.resolutions:
-                    self._on_known(step.name)
+                    self._log.add(step.name)
                     open_wait = self._open.get(step.name)
                     if open_wait is not None and not open_wait.over.done():
                         open_wait.over.set_result(step)
