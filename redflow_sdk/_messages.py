@@ -144,8 +144,8 @@ class Canceled:
 
 
 @dataclass(frozen=True, slots=True)
-class ChildStart:
-    """A run to start and wait for. None leaves the choice to the gateway; `idempotency_ttl` is in seconds."""
+class RunStart:
+    """A run to start. None leaves the choice to the gateway; `idempotency_ttl` is in seconds."""
 
     workflow: str
     input: Payload
@@ -162,7 +162,7 @@ class Wait:
 
     name: str
     seq: int
-    start: ChildStart
+    start: RunStart
 
 
 @dataclass(frozen=True, slots=True)

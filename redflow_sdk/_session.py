@@ -14,7 +14,6 @@ from redflow_sdk._leases import Unanswered
 from redflow_sdk._messages import (
     Answer,
     Assignment,
-    ChildStart,
     Completed,
     Emit,
     Failed,
@@ -26,6 +25,7 @@ from redflow_sdk._messages import (
     Opening,
     Outgoing,
     Receipt,
+    RunStart,
     SessionError,
     StartWait,
     StepReport,
@@ -299,7 +299,7 @@ def _size(item: Item) -> int:
             failure = None
         case Failed(failure=failure) | FailureHandled(failure=failure):
             output = None
-        case Emit(payload=output) | StartWait(wait=Wait(start=ChildStart(input=output))):
+        case Emit(payload=output) | StartWait(wait=Wait(start=RunStart(input=output))):
             failure = None
         case Suspend(waits=waits):
             return 200 * len(waits) + sum(len(wait.start.input.data) for wait in waits)

@@ -7,11 +7,9 @@ import time
 from collections.abc import AsyncIterator
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Final, Literal, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
-from redflow_sdk import converter
-from redflow_sdk._names import check_name
-from redflow_sdk._numbers import MAX_ATTEMPTS, check_count, check_seconds
+from redflow_sdk._start import StartOptions, run_start
 from redflow_sdk._step_calls import EmitCall, check_aware, emit_call
 from redflow_sdk._transport.calls import ANSWER_TIME, CALL_TIMEOUT, Calls, Start
 from redflow_sdk._transport.channel import target_or_default
@@ -19,13 +17,11 @@ from redflow_sdk._transport.thread import IoThread, io_thread
 from redflow_sdk._types import Value
 from redflow_sdk.errors import InvalidInputError, RunNotFoundError
 from redflow_sdk.handle import RunHandle
-from redflow_sdk.records import Payload, Run, RunStatus, Schedule, Stats, Step, WorkerInfo, WorkflowInfo
+from redflow_sdk.records import Run, RunStatus, Schedule, Stats, Step, WorkerInfo, WorkflowInfo
 from redflow_sdk.workflow import AnyWorkflow, Workflow
 
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
-
-MAX_PRIORITY: Final = 1000
 
 
 class RunList:
@@ -130,26 +126,14 @@ class Client:
         """
         if available_at is not None:
             check_aware("available_at", available_at)
-        for field, name in (("queue", queue), ("idempotency_key", idempotency_key)):
-            if name is not None:
-                check_name(field, name)
-        if idempotency_ttl is not None:
-            check_seconds("idempotency_ttl", idempotency_ttl)
-        if max_attempts is not None:
-            check_count("max_attempts", max_attempts, 1, MAX_ATTEMPTS)
         if on_input_mismatch not in ("return", "reject"):
             raise InvalidInputError(f'on_input_mismatch must be "return" or "reject"; got {on_input_mismatch!r}')
-        check_count("priority", priority, -MAX_PRIORITY, MAX_PRIORITY)
-        start = _start_of(workflow, input)
-        start = dataclasses.replace(
-            start,
-            queue=queue or start.queue,
-            max_attempts=max_attempts or start.max_attempts,
-            priority=priority,
-            available_at=available_at,
-            idempotency_key=idempotency_key,
-            idempotency_ttl=idempotency_ttl,
+        options = StartOptions(idempotency_key, idempotency_ttl, queue, priority, max_attempts)
+        start = Start(
+            run_start(workflow, input, options),
+            available_at,
             rejects_other_input=on_input_mismatch == "reject",
+            is_typed=isinstance(workflow, Workflow),
         )
         return await self._start(workflow, start, CALL_TIMEOUT)
 
@@ -169,7 +153,7 @@ class Client:
         self, workflow: AnyWorkflow | str, input: object = None, *, timeout: float | None = None
     ) -> Value:
         """Starts a run and waits for its output, at most `timeout` seconds. Raises what `start` and `result` raise."""
-        start = _start_of(workflow, input)
+        start = Start(run_start(workflow, input, StartOptions()), is_typed=isinstance(workflow, Workflow))
         if timeout is None:
             return await (await self._start(workflow, start, CALL_TIMEOUT)).result()
         deadline = time.monotonic() + max(timeout, 0.0)
@@ -280,14 +264,6 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-
-def _start_of(workflow: AnyWorkflow | str, input: object) -> Start:
-    """A start as the workflow has it. Raises InputValidationError, SerializationError, InvalidInputError."""
-    if not isinstance(workflow, Workflow):
-        return Start(check_name("workflow", workflow), Payload(converter.encode(input)))
-    checked = Payload(workflow.validate(input))
-    return Start(workflow.name, checked, workflow.queue, workflow.max_attempts, is_typed=True)
 
 
 async def _open(target: str) -> Calls:

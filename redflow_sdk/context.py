@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, TypeVar, overload
 
+from redflow_sdk._start import StartOptions
 from redflow_sdk._step_calls import (
     ChildCall,
     EmitCall,
-    StartOptions,
     StepCall,
     check_aware,
     child_call,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from redflow_sdk._messages import RunStart
 from redflow_sdk._step_calls import EmitCall
 from redflow_sdk._transport import convert
 from redflow_sdk._transport.channel import call, open_channel
@@ -22,7 +23,7 @@ from redflow_sdk.proto.api.v1 import (
     workflow_service_pb2_grpc,
 )
 from redflow_sdk.proto.v1 import run_pb2
-from redflow_sdk.records import Payload, Run, RunStatus, Schedule, Stats, Step, WorkerInfo, WorkflowInfo
+from redflow_sdk.records import Run, RunStatus, Schedule, Stats, Step, WorkerInfo, WorkflowInfo
 
 CALL_TIMEOUT: Final = 15.0
 """Seconds until a call is given up."""
@@ -34,16 +35,10 @@ ANSWER_TIME: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A run to start. None leaves the choice to the gateway; `idempotency_ttl` is in seconds."""
+    """A run to start, and what only a client may ask for."""
 
-    workflow: str
-    input: Payload
-    queue: str | None = None
-    max_attempts: int | None = None
-    priority: int = 0
+    run: RunStart
     available_at: datetime | None = None
-    idempotency_key: str | None = None
-    idempotency_ttl: float | None = None
     rejects_other_input: bool = False
     is_typed: bool = False
 
@@ -193,13 +188,14 @@ class Calls:
 
 
 def _start_request(start: Start) -> run_service_pb2.StartRunRequest:
+    run = start.run
     request = run_service_pb2.StartRunRequest(
-        workflow=start.workflow,
-        input=convert.payload(start.input),
-        queue=start.queue or "",
-        max_attempts=start.max_attempts or 0,
-        priority=start.priority,
-        idempotency_key=start.idempotency_key or "",
+        workflow=run.workflow,
+        input=convert.payload(run.input),
+        queue=run.queue or "",
+        max_attempts=run.max_attempts or 0,
+        priority=run.priority,
+        idempotency_key=run.idempotency_key or "",
         request_id=secrets.token_urlsafe(16),
         typed=start.is_typed,
     )
@@ -207,6 +203,6 @@ def _start_request(start: Start) -> run_service_pb2.StartRunRequest:
         request.on_input_mismatch = run_service_pb2.INPUT_MISMATCH_REJECT
     if start.available_at is not None:
         request.available_time.CopyFrom(convert.timestamp(start.available_at))
-    if start.idempotency_ttl is not None:
-        request.idempotency_ttl.CopyFrom(convert.duration(start.idempotency_ttl))
+    if run.idempotency_ttl is not None:
+        request.idempotency_ttl.CopyFrom(convert.duration(run.idempotency_ttl))
     return request
