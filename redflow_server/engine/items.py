@@ -31,7 +31,7 @@ from redflow_server.domain.leases import (
 )
 from redflow_server.domain.session import Effect, Item, ItemAnswer, ItemStatus, RefusedItem
 from redflow_server.domain.states import RunStatus
-from redflow_server.engine.outbox import Outbox
+from redflow_server.engine.send_queue import SendQueue
 from redflow_server.engine.slots import HeldRun, Slots
 from redflow_server.store.store import Store
 from redflow_server.telemetry import Telemetry
@@ -63,19 +63,19 @@ class Items:
     """What became of the items of one session."""
 
     def __init__(
-        self, store: Store, slots: Slots, outbox: Outbox, telemetry: Telemetry, on_room: Callable[[], None]
+        self, store: Store, slots: Slots, send_queue: SendQueue, telemetry: Telemetry, on_room: Callable[[], None]
     ) -> None:
         self._store = store
         self._slots = slots
-        self._outbox = outbox
+        self._send_queue = send_queue
         self._telemetry = telemetry
         self._on_room = on_room
         self._blocked: dict[str, tuple[int, float]] = {}
 
     def take(self, item: Item | RefusedItem) -> None:
-        """Applies an item; its answer goes to the outbox."""
+        """Applies an item; its answer goes to the send queue."""
         if isinstance(item, RefusedItem):
-            self._outbox.answer(ItemAnswer(item.request_id, item.status, item.reason, item.message))
+            self._send_queue.answer(ItemAnswer(item.request_id, item.status, item.reason, item.message))
             return
         token = item.effect.lease_token
         self._slots.receive(token)
@@ -134,7 +134,7 @@ class Items:
         else:
             stored = (answer.stored,) if answer.stored else ()
             is_emitted = isinstance(item.effect, EmitStep)
-            self._outbox.answer(
+            self._send_queue.answer(
                 ItemAnswer(
                     item.request_id,
                     STATUS_OF[answer.outcome],
@@ -156,7 +156,7 @@ class Items:
             self._slots.drop(item.effect.lease_token)
             self._on_room()
             status = ItemStatus.CANCELED if answer.status is RunStatus.CANCELED else ItemStatus.SUSPENDED
-        self._outbox.answer(
+        self._send_queue.answer(
             ItemAnswer(
                 item.request_id,
                 status,
@@ -174,7 +174,7 @@ class Items:
             self._on_room()
             if answer.status is RunStatus.CANCELED:
                 status = ItemStatus.CANCELED
-        self._outbox.answer(
+        self._send_queue.answer(
             ItemAnswer(
                 item.request_id,
                 status,
@@ -193,11 +193,11 @@ class Items:
         elif isinstance(error, StoreFull) and isinstance(item.effect, STARTS_RUNS):
             self._hand_back(item, error)
         elif isinstance(error, Refusal):
-            self._outbox.answer(ItemAnswer(item.request_id, ItemStatus.UNAVAILABLE, error.reason, str(error), 1000))
+            self._send_queue.answer(ItemAnswer(item.request_id, ItemStatus.UNAVAILABLE, error.reason, str(error), 1000))
         else:
             fault_id = self._telemetry.fault("item", error)
             # A fault of ours must not end a user's run: the worker asks again.
-            self._outbox.answer(
+            self._send_queue.answer(
                 ItemAnswer(item.request_id, ItemStatus.UNAVAILABLE, "INTERNAL", f"fault {fault_id}", FAULT_DELAY_MS)
             )
 
@@ -209,12 +209,12 @@ class Items:
         release = Release(effect.run_id, effect.lease_token, ReleaseReason.OVERLOADED, delay_ms=FULL_DELAY_MS)
         self._store.release(release).add_done_callback(partial(self._telemetry.watch, "release of a run without room"))
         self._slots.drop(effect.lease_token)
-        self._outbox.answer(ItemAnswer(item.request_id, ItemStatus.LEASE_LOST, error.reason, str(error)))
+        self._send_queue.answer(ItemAnswer(item.request_id, ItemStatus.LEASE_LOST, error.reason, str(error)))
         self._on_room()
 
     def _answer_unavailable(self, request_id: int, message: str) -> None:
         delay_ms = Unavailable.retry_delay_ms
-        self._outbox.answer(
+        self._send_queue.answer(
             ItemAnswer(request_id, ItemStatus.UNAVAILABLE, "STORE_UNAVAILABLE", message, retry_delay_ms=delay_ms)
         )
 

@@ -1,4 +1,4 @@
-"""One worker's session: what it says becomes calls of the store, what the store answers goes to its outbox.
+"""One worker's session: what it says becomes calls of the store, what the store answers goes to its send queue.
 
 It keeps no state that matters: leases, steps and orders to stop are in the store, so a lost session changes no run.
 """
@@ -38,8 +38,8 @@ from redflow_server.domain.session import (
 )
 from redflow_server.domain.timing import Timing
 from redflow_server.engine.items import Items
-from redflow_server.engine.outbox import Outbox
 from redflow_server.engine.renewal import Renewal
+from redflow_server.engine.send_queue import SendQueue
 from redflow_server.engine.slots import Slots
 from redflow_server.store.store import Store
 from redflow_server.telemetry import Telemetry
@@ -68,7 +68,7 @@ class WorkerSession:
         self.session_id = stamp.session_id
         self.opening = opening
         self.stamp = stamp
-        self.outbox = Outbox()
+        self.send_queue = SendQueue()
         self.slots = Slots(opening.slot_limit)
         self.lanes: tuple[Lane, ...] = ()
         self.connected_at = time.time()
@@ -84,7 +84,7 @@ class WorkerSession:
         self._renewing: set[asyncio.Task[tuple[LeaseStanding, ...]]] = set()
         self._telemetry = telemetry
         self._on_room = on_room
-        self._items = Items(store, self.slots, self.outbox, telemetry, on_room)
+        self._items = Items(store, self.slots, self.send_queue, telemetry, on_room)
 
     @property
     def free_slots(self) -> int:
@@ -112,7 +112,7 @@ class WorkerSession:
         self.last_heard = time.monotonic()
         if message.opening is not None:
             raise ProtocolViolation("open may only be the first message")
-        if self.outbox.queued > MAX_QUEUED:
+        if self.send_queue.queued > MAX_QUEUED:
             raise ProtocolViolation("the worker does not read its stream")
         if message.heartbeat is not None:
             self._beat(message.heartbeat)
@@ -125,10 +125,10 @@ class WorkerSession:
         if message.drains and not self.is_draining:
             self.is_draining = True
             if self.is_drained:
-                self.outbox.drained()
+                self.send_queue.drained()
         if message.closes:
             self._hand_back_all()
-            self.outbox.end()
+            self.send_queue.end()
 
     def _set_capacity(self, capacity: Capacity) -> None:
         if not 0 <= capacity.slot_limit <= MAX_SLOTS:
@@ -142,19 +142,19 @@ class WorkerSession:
     def deliver(self, run: ClaimedRun, claimed_at: float) -> None:
         """Sends a claimed run to the worker."""
         self.slots.deliver(run, claimed_at)
-        self.outbox.assign(run)
+        self.send_queue.assign(run)
 
     def claim_ended(self, count: int) -> None:
         """A claim for this many slots has been answered."""
         self.slots.claiming -= count
         if self.is_drained:
-            self.outbox.drained()
+            self.send_queue.drained()
 
     def push_stop(self, stop: Stop) -> bool:
         """Passes on an order to stop; False when the session does not hold the lease."""
         if stop.lease_token not in self.slots.held:
             return False
-        self.outbox.stop(stop)
+        self.send_queue.stop(stop)
         return True
 
     def _beat(self, heartbeat: Heartbeat) -> None:
@@ -189,7 +189,7 @@ class WorkerSession:
             return
         if future.exception() is not None:
             # Alive, but nothing was renewed: the worker counts from its last answered heartbeat, and fences itself.
-            self.outbox.reply(HeartbeatReply(0, (), ()))
+            self.send_queue.reply(HeartbeatReply(0, (), ()))
             self._telemetry.fault("heartbeat", future.exception())
             return
         stops, lost = [], []
@@ -206,7 +206,7 @@ class WorkerSession:
                 self.slots.drop(token)
                 if standing.standing is Standing.LOST:
                     lost.append(token)
-        self.outbox.reply(HeartbeatReply(sequence, tuple(stops), tuple(lost)))
+        self.send_queue.reply(HeartbeatReply(sequence, tuple(stops), tuple(lost)))
         self._on_room()
 
     async def store_receipts(self) -> None:
@@ -220,16 +220,16 @@ class WorkerSession:
                 continue
             held.receipt_is_stored = True
             if standing.stop is not None:
-                self.outbox.stop(standing.stop)
+                self.send_queue.stop(standing.stop)
             if standing.standing in (Standing.LOST, Standing.MOVED):
                 self.slots.drop(standing.lease_token)
                 if standing.standing is Standing.LOST:
-                    self.outbox.stop(Stop(standing.lease_token, StopReason.LEASE_LOST))
+                    self.send_queue.stop(Stop(standing.lease_token, StopReason.LEASE_LOST))
 
     def take_back_undelivered(self) -> None:
         """Releases assignments whose receipt is overdue; the worker gets nothing new before its next heartbeat."""
         for token in self.slots.overdue(now_s() - self._timing.ack_ms / 1000):
-            self.outbox.withdraw(token)
+            self.send_queue.withdraw(token)
             self._release_own(self.slots.held[token].run_id, token, ReleaseReason.UNDELIVERED)
             self._is_resting = True
 
@@ -269,5 +269,5 @@ class WorkerSession:
             return
         self.is_closed = True
         # What was written may have arrived, although its receipt has not: such a lease stays like any other.
-        for run in self.outbox.clear():
+        for run in self.send_queue.clear():
             self._release_own(run.run_id, run.lease_token, ReleaseReason.UNDELIVERED)

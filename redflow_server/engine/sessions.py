@@ -93,7 +93,7 @@ class Sessions:
             raise GatewayDraining
         self._supersede(opening)
         self._open[session.session_id] = session
-        session.outbox.open(SessionOpened(session.session_id, REVISION, registrations, standings))
+        session.send_queue.open(SessionOpened(session.session_id, REVISION, registrations, standings))
         self._dispatcher.join(session)
         self._telemetry.count("sessions.opened")
         # From here on it gets runs, so nothing may keep it from its stream: listings do not decide about a session.
@@ -123,7 +123,7 @@ class Sessions:
             earlier = session.opening.session_number < opening.session_number
             if session.opening.instance_id == opening.instance_id and earlier and self._draining is None:
                 superseded = SessionSuperseded()
-                session.outbox.end(SessionEnd(superseded.reason, str(superseded), is_permanent=True))
+                session.send_queue.end(SessionEnd(superseded.reason, str(superseded), is_permanent=True))
                 self.close(session)
 
     def close(self, session: WorkerSession) -> None:
@@ -144,7 +144,7 @@ class Sessions:
         self._draining = Draining(grace_ms, reconnect_delay_ms=0)
         for session in self._open.values():
             self._dispatcher.leave(session)
-            session.outbox.drain(self._draining)
+            session.send_queue.drain(self._draining)
 
     async def wait_until_empty(self) -> None:
         """Returns when no session is open."""
@@ -155,7 +155,7 @@ class Sessions:
     def end_all(self) -> None:
         """Ends every session."""
         for session in self._open.values():
-            session.outbox.end(SessionEnd("GATEWAY_STOPPED", "the gateway stops"))
+            session.send_queue.end(SessionEnd("GATEWAY_STOPPED", "the gateway stops"))
 
     def push_stop(self, stop: Stop) -> None:
         """Passes an order to stop to the session that holds the lease."""
@@ -184,7 +184,7 @@ class Sessions:
         live = []
         for session in list(self._open.values()):
             if session.last_heard < silent_since:
-                session.outbox.end(SessionEnd(SessionSilent.reason, str(SessionSilent())))
+                session.send_queue.end(SessionEnd(SessionSilent.reason, str(SessionSilent())))
                 self.close(session)
                 continue
             session.take_back_undelivered()

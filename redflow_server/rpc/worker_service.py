@@ -112,7 +112,7 @@ class WorkerService(stubs.WorkerServiceServicer):
 
     async def _read(self, context: Context, session: WorkerSession) -> None:
         """Passes on what the worker says, until one of the sides ends the session."""
-        session.outbox.end(await self._until_its_end("session", self._receive(context, session)))
+        session.send_queue.end(await self._until_its_end("session", self._receive(context, session)))
 
     async def _receive(self, context: Context, session: WorkerSession) -> None:
         while not session.is_closed and (request := await context.read()) is not EOF:
@@ -120,7 +120,7 @@ class WorkerService(stubs.WorkerServiceServicer):
 
     async def _write(self, context: Context, session: WorkerSession) -> None:
         while True:
-            message = await session.outbox.take()
+            message = await session.send_queue.take()
             response = self._writer.message(message)
             if response.ByteSize():
                 try:

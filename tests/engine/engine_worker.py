@@ -1,6 +1,6 @@
 """A worker that speaks to a session of the engine in values: no port, no messages, no SDK.
 
-It reads its session's outbox at once and acknowledges what it is given, unless a test says otherwise.
+It reads its session's send queue at once and acknowledges what it is given, unless a test says otherwise.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class EngineWorker:
 
     async def _read(self, session: WorkerSession) -> None:
         while self.end is None:
-            self._file(await session.outbox.take())
+            self._file(await session.send_queue.take())
             self._changed.set()
 
     def _file(self, message: GatewayMessage) -> None:

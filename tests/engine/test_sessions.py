@@ -11,7 +11,7 @@ from redflow_server.domain.leases import ClaimedRun, Lane, RecordStep, Release, 
 from redflow_server.domain.session import Capacity, HeldLease, LeaseState, Receipt, RejectReason
 from redflow_server.domain.states import RunStatus
 from redflow_server.domain.timing import Timing
-from redflow_server.engine.outbox import MESSAGE_ITEMS
+from redflow_server.engine.send_queue import MESSAGE_ITEMS
 from redflow_server.store.calls.leases import INLINE_STEPS
 from redflow_server.store.keys import Keys
 from redflow_server.store.scripts import load_scripts

@@ -21,7 +21,7 @@ from redflow_server.domain.session import (
     SessionOpened,
 )
 from redflow_server.domain.states import StepKind, StepStatus
-from redflow_server.engine.outbox import MESSAGE_BYTES, MESSAGE_ITEMS, Outbox
+from redflow_server.engine.send_queue import MESSAGE_BYTES, MESSAGE_ITEMS, SendQueue
 
 LARGEST_PAYLOAD: Final = 1024 * 1024
 LARGEST_MESSAGE: Final = 4 * 1024 * 1024
@@ -53,11 +53,11 @@ def bytes_of(message: GatewayMessage) -> int:
     return inputs + sum(len(step.output.data) for step in steps if step.output)
 
 
-async def take_all(outbox: Outbox) -> list[GatewayMessage]:
+async def take_all(send_queue: SendQueue) -> list[GatewayMessage]:
     """Every message that is ready, as a stream takes them that never has to wait."""
     messages: list[GatewayMessage] = []
     while True:
-        taking = asyncio.create_task(outbox.take())
+        taking = asyncio.create_task(send_queue.take())
         await asyncio.sleep(0)
         if not taking.done():
             taking.cancel()
@@ -69,34 +69,34 @@ async def take_all(outbox: Outbox) -> list[GatewayMessage]:
 
 
 async def test_an_empty_outbox_waits_until_there_is_something_to_say() -> None:
-    outbox = Outbox()
-    taking = asyncio.create_task(outbox.take())
+    send_queue = SendQueue()
+    taking = asyncio.create_task(send_queue.take())
     await asyncio.sleep(0)
     assert not taking.done()
 
-    outbox.answer(an_answer(1))
+    send_queue.answer(an_answer(1))
 
     message = await asyncio.wait_for(taking, 1)
     assert message.answers == (an_answer(1),)
-    assert await take_all(outbox) == []
+    assert await take_all(send_queue) == []
 
 
 async def test_everything_that_is_queued_leaves_in_one_message() -> None:
-    outbox = Outbox()
+    send_queue = SendQueue()
     opened, draining = SessionOpened("s", 1, (), ()), Draining(1000, 0)
-    outbox.open(opened)
-    outbox.answer(an_answer(1))
-    outbox.stop(a_stop(1))
-    outbox.assign(a_run(2))
-    outbox.reply(HeartbeatReply(7, (), ()))
-    outbox.drain(draining)
+    send_queue.open(opened)
+    send_queue.answer(an_answer(1))
+    send_queue.stop(a_stop(1))
+    send_queue.assign(a_run(2))
+    send_queue.reply(HeartbeatReply(7, (), ()))
+    send_queue.drain(draining)
 
-    [message] = await take_all(outbox)
+    [message] = await take_all(send_queue)
 
     assert message == GatewayMessage(
         opened, HeartbeatReply(7, (), ()), (an_answer(1),), (a_stop(1),), (a_run(2),), draining=draining
     )
-    assert outbox.queued == 0
+    assert send_queue.queued == 0
 
 
 # ---- bounds ----
@@ -104,14 +104,14 @@ async def test_everything_that_is_queued_leaves_in_one_message() -> None:
 
 async def test_a_message_has_at_most_so_many_items_of_each_kind_and_they_keep_their_order() -> None:
     count = 2 * MESSAGE_ITEMS + 10
-    outbox = Outbox()
+    send_queue = SendQueue()
     for number in range(count):
-        outbox.answer(an_answer(number))
-        outbox.stop(a_stop(number))
-        outbox.assign(a_run(number))
-    assert outbox.queued == 3 * count
+        send_queue.answer(an_answer(number))
+        send_queue.stop(a_stop(number))
+        send_queue.assign(a_run(number))
+    assert send_queue.queued == 3 * count
 
-    messages = await take_all(outbox)
+    messages = await take_all(send_queue)
 
     assert len(messages) == 3
     assert max(len(message.answers) for message in messages) == MESSAGE_ITEMS
@@ -122,13 +122,13 @@ async def test_a_message_has_at_most_so_many_items_of_each_kind_and_they_keep_th
 
 @pytest.mark.parametrize("where", ["input", "steps", "both"])
 async def test_a_message_has_at_most_a_mebibyte_of_assignments(where: str) -> None:
-    outbox = Outbox()
+    send_queue = SendQueue()
     size = 200_000
     inputs, steps = (0 if where == "steps" else size), (0 if where == "input" else size)
     for number in range(20):
-        outbox.assign(a_run(number, inputs, a_step("a", steps // 2), a_step("b", steps // 2)))
+        send_queue.assign(a_run(number, inputs, a_step("a", steps // 2), a_step("b", steps // 2)))
 
-    messages = await take_all(outbox)
+    messages = await take_all(send_queue)
 
     assert all(bytes_of(message) <= MESSAGE_BYTES for message in messages)
     assert len(messages) == (10 if where == "both" else 4)
@@ -136,18 +136,18 @@ async def test_a_message_has_at_most_a_mebibyte_of_assignments(where: str) -> No
 
 
 async def test_an_assignment_larger_than_that_goes_alone() -> None:
-    outbox = Outbox()
+    send_queue = SendQueue()
     for number, size in enumerate((10, 2 * LARGEST_PAYLOAD, 10)):
-        outbox.assign(a_run(number, size))
-    assert [len(message.assignments) for message in await take_all(outbox)] == [1, 1, 1]
+        send_queue.assign(a_run(number, size))
+    assert [len(message.assignments) for message in await take_all(send_queue)] == [1, 1, 1]
 
 
 async def test_answers_that_carry_values_keep_to_what_a_worker_takes_in_one_message() -> None:
-    outbox = Outbox()
+    send_queue = SendQueue()
     for number in range(10):
-        outbox.answer(an_answer(number, a_step("a", LARGEST_PAYLOAD)))
+        send_queue.answer(an_answer(number, a_step("a", LARGEST_PAYLOAD)))
 
-    messages = await take_all(outbox)
+    messages = await take_all(send_queue)
 
     assert [answer.request_id for message in messages for answer in message.answers] == list(range(10))
     assert max(bytes_of(message) for message in messages) < LARGEST_MESSAGE
@@ -157,59 +157,59 @@ async def test_answers_that_carry_values_keep_to_what_a_worker_takes_in_one_mess
 
 
 async def test_control_does_not_wait_behind_assignments() -> None:
-    outbox = Outbox()
+    send_queue = SendQueue()
     for number in range(10):
-        outbox.assign(a_run(number, LARGEST_PAYLOAD))
-    outbox.answer(an_answer(1))
-    outbox.stop(a_stop(99))
-    outbox.reply(HeartbeatReply(1, (), ()))
+        send_queue.assign(a_run(number, LARGEST_PAYLOAD))
+    send_queue.answer(an_answer(1))
+    send_queue.stop(a_stop(99))
+    send_queue.reply(HeartbeatReply(1, (), ()))
 
-    first = await outbox.take()
+    first = await send_queue.take()
 
     assert (first.answers, first.stops) == ((an_answer(1),), (a_stop(99),))
     assert first.heartbeat_reply is not None
-    outbox.answer(an_answer(2))
-    second = await outbox.take()
+    send_queue.answer(an_answer(2))
+    second = await send_queue.take()
     assert second.answers == (an_answer(2),)
     assert (second.heartbeat_reply, len(second.assignments)) == (None, 1)
 
 
 async def test_only_the_newest_answer_to_a_heartbeat_counts() -> None:
-    outbox = Outbox()
+    send_queue = SendQueue()
     for sequence in (1, 2, 3):
-        outbox.reply(HeartbeatReply(sequence, (), ()))
-    [message] = await take_all(outbox)
+        send_queue.reply(HeartbeatReply(sequence, (), ()))
+    [message] = await take_all(send_queue)
     assert message.heartbeat_reply == HeartbeatReply(3, (), ())
 
 
 async def test_a_worker_is_told_that_nothing_follows_with_the_last_assignment_and_once() -> None:
-    outbox = Outbox()
+    send_queue = SendQueue()
     for number in range(MESSAGE_ITEMS + 1):
-        outbox.assign(a_run(number))
-    outbox.drained()
+        send_queue.assign(a_run(number))
+    send_queue.drained()
 
-    messages = await take_all(outbox)
+    messages = await take_all(send_queue)
 
     assert [(len(message.assignments), message.is_drained) for message in messages] == [
         (MESSAGE_ITEMS, False),
         (1, True),
     ]
-    outbox.answer(an_answer(1))
-    assert [message.is_drained for message in await take_all(outbox)] == [False]
-    outbox.drained()
-    assert [message.is_drained for message in await take_all(outbox)] == [True]
+    send_queue.answer(an_answer(1))
+    assert [message.is_drained for message in await take_all(send_queue)] == [False]
+    send_queue.drained()
+    assert [message.is_drained for message in await take_all(send_queue)] == [True]
 
 
 async def test_the_end_comes_when_everything_else_has_been_said() -> None:
-    outbox = Outbox()
+    send_queue = SendQueue()
     for number in range(MESSAGE_ITEMS + 1):
-        outbox.answer(an_answer(number))
-    outbox.assign(a_run(1))
-    outbox.drained()
+        send_queue.answer(an_answer(number))
+    send_queue.assign(a_run(1))
+    send_queue.drained()
     end = SessionEnd("WHY", "words")
-    outbox.end(end)
+    send_queue.end(end)
 
-    messages = await take_all(outbox)
+    messages = await take_all(send_queue)
 
     assert [message.end for message in messages] == [None, end]
     assert sum(len(message.answers) for message in messages) == MESSAGE_ITEMS + 1
@@ -217,14 +217,14 @@ async def test_the_end_comes_when_everything_else_has_been_said() -> None:
 
 
 async def test_the_first_reason_to_end_stays_and_without_one_a_session_ends_as_agreed() -> None:
-    outbox = Outbox()
-    outbox.end(SessionEnd("FIRST", ""))
-    outbox.end(SessionEnd("SECOND", ""))
-    outbox.end()
-    [message] = await take_all(outbox)
+    send_queue = SendQueue()
+    send_queue.end(SessionEnd("FIRST", ""))
+    send_queue.end(SessionEnd("SECOND", ""))
+    send_queue.end()
+    [message] = await take_all(send_queue)
     assert message.end == SessionEnd("FIRST", "")
 
-    agreed = Outbox()
+    agreed = SendQueue()
     agreed.end()
     [message] = await take_all(agreed)
     assert message.end == SessionEnd("", "")
@@ -233,7 +233,7 @@ async def test_the_first_reason_to_end_stays_and_without_one_a_session_ends_as_a
 @pytest.mark.parametrize("seed", range(20))
 async def test_whatever_is_said_in_whatever_order_arrives_once_and_in_its_order(seed: int) -> None:
     chance = random.Random(seed)
-    outbox = Outbox()
+    send_queue = SendQueue()
     said: dict[str, list[object]] = {"answers": [], "stops": [], "assignments": []}
     heard: dict[str, list[object]] = {name: [] for name in said}
     messages: list[GatewayMessage] = []
@@ -242,22 +242,22 @@ async def test_whatever_is_said_in_whatever_order_arrives_once_and_in_its_order(
         match chance.choice(("answers", "stops", "assignments")):
             case "answers":
                 said["answers"].append(an_answer(number))
-                outbox.answer(an_answer(number))
+                send_queue.answer(an_answer(number))
             case "stops":
                 said["stops"].append(a_stop(number))
-                outbox.stop(a_stop(number))
+                send_queue.stop(a_stop(number))
             case _:
                 run = a_run(number, chance.choice((0, 1000, 300_000)))
                 said["assignments"].append(run)
-                outbox.assign(run)
+                send_queue.assign(run)
 
     for number in range(600):
         say(number)
         if chance.random() < 0.05:
-            messages.append(await outbox.take())
-    outbox.drained()
-    outbox.end()
-    messages += await take_all(outbox)
+            messages.append(await send_queue.take())
+    send_queue.drained()
+    send_queue.end()
+    messages += await take_all(send_queue)
 
     for message in messages:
         for name, parts in heard.items():

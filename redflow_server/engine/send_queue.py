@@ -29,7 +29,7 @@ MESSAGE_BYTES: Final = 1024 * 1024
 LITTLE_BYTES: Final = 64 * 1024
 
 
-class Outbox:
+class SendQueue:
     """Queue of one session. One writer takes from it."""
 
     def __init__(self) -> None:
