@@ -18,6 +18,7 @@ QUEUE = {"name", "depth", "slot_limit", "free_slots", "lanes", "workers"}
 
 @workflow(name="hold", queue="shop")
 async def hold(ctx: Context) -> None:
+    await ctx.step.run("begun", str)
     await asyncio.sleep(60)
 
 
@@ -88,10 +89,10 @@ async def test_a_worker_that_drains_is_marked_and_has_no_free_slot(
     worker = await start_worker(hold, name="shop-1", concurrency=2, drain_grace=20)
     handle = await client.start("hold")
 
-    async def is_running() -> bool:
-        return (await handle.get()).status == "running"
+    async def has_begun() -> bool:
+        return await client.get_run_steps(handle.id) != []
 
-    await eventually(is_running, within=10)
+    await eventually(has_begun, within=10)
     draining = asyncio.create_task(worker.drain())
 
     async def is_shown() -> bool:

@@ -35,10 +35,12 @@ async def namesake(ctx: Context) -> str:
 
 @workflow(name="stuck", queue="cli")
 def stuck(ctx: BlockingContext) -> None:
+    ctx.step.run("begun", str)
     time.sleep(600)
 
 @workflow(name="stuck-elsewhere", queue="cli")
 async def stuck_elsewhere(ctx: Context) -> None:
+    await ctx.step.run("begun", str)
     await asyncio.to_thread(time.sleep, 600)
 
 both = [first, second]
@@ -132,10 +134,10 @@ async def test_a_handler_that_does_not_end_keeps_neither_the_worker_nor_its_run(
     command = await start(*arguments, cwd=shop)
     handle = await client.start(name.replace("_", "-"), queue="cli")
 
-    async def is_running() -> bool:
-        return (await handle.get()).status == "running"
+    async def has_begun() -> bool:
+        return await client.get_run_steps(handle.id) != []
 
-    await eventually(is_running, within=10)
+    await eventually(has_begun, within=10)
     command.send(signal.SIGTERM)
     ended = await command.end()
     assert ended.code == ExitCode.OK
