@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import random
 import shutil
 import signal
 import socket
@@ -16,14 +17,19 @@ from pathlib import Path
 from types import TracebackType
 
 PATIENCE_S = 120.0
+PORTS = range(20_000, 30_000)
 
 
 def free_port() -> int:
-    """A port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that is free now, and that the system gives to nobody who asks for any."""
+    while True:
+        port = random.choice(PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 def cpu_s(process: subprocess.Popen[bytes]) -> float:
@@ -45,6 +51,10 @@ class Rig:
         self._folder = Path(tempfile.mkdtemp(prefix="redflow-bench-"))
         self._counter_file = self._folder / "counter"
         self._counter_file.write_bytes(bytes(8))
+        self._lateness_file = self._folder / "lateness"
+        self._lateness_file.touch()
+        self.memory_file = self._folder / "memory"
+        """Where a worker writes, when it is asked to, what it has in memory."""
         self._processes: list[subprocess.Popen[bytes]] = []
         self.target = f"127.0.0.1:{free_port()}"
         self.redis_name = ""
@@ -66,10 +76,12 @@ class Rig:
         command = ["server", "--redis", f"redis://127.0.0.1:{self._redis_port}/0", "--port", port]
         return self._start([sys.executable, "-m", "redflow_server.cli", *command], int(port))
 
-    def start_worker(self, slots: int) -> subprocess.Popen[bytes]:
-        """A worker with so many slots."""
-        command = ["worker", "run", "benchmarks.workflows:app", "--target", self.target, "--concurrency", str(slots)]
-        return self._start([sys.executable, "-m", "redflow_server.cli", *command], None)
+    def start_worker(
+        self, slots: int, app: str = "benchmarks.workflows:app", more: dict[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        """A worker with so many slots, and with more in its environment."""
+        command = ["worker", "run", app, "--target", self.target, "--concurrency", str(slots)]
+        return self._start([sys.executable, "-m", "redflow_server.cli", *command], None, more)
 
     def start_peer(self, command: list[str], slots: int) -> subprocess.Popen[bytes]:
         """A process of another engine, which finds Redis and its number of slots in the environment."""
@@ -79,7 +91,12 @@ class Rig:
     def _start(
         self, command: list[str], port: int | None, more: dict[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "REDFLOW_BENCH_COUNTER": str(self._counter_file), **(more or {})}
+        files = {
+            "REDFLOW_BENCH_COUNTER": str(self._counter_file),
+            "REDFLOW_BENCH_LATENESS": str(self._lateness_file),
+            "REDFLOW_BENCH_MEMORY": str(self.memory_file),
+        }
+        environment = {**os.environ, **files, **(more or {})}
         log = (self._folder / "log").open("ab")
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         log.close()
@@ -101,6 +118,11 @@ class Rig:
         with self._counter_file.open("rb") as file, mmap.mmap(file.fileno(), 8, access=mmap.ACCESS_READ) as counter:
             count: int = struct.unpack("q", counter[:8])[0]
             return count
+
+    def lateness(self) -> list[float]:
+        """How late the sleepers woke, in seconds, in the order in which they did."""
+        written = self._lateness_file.read_bytes()
+        return [late for (late,) in struct.iter_unpack("d", written)]
 
     def wait_until_done(self, count: int) -> None:
         """Returns when so many runs have finished."""

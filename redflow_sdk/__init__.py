@@ -20,6 +20,7 @@ from redflow_sdk.errors import (
     InvalidInputError,
     NonDeterministicError,
     NonRetriableError,
+    NotWaitingError,
     RedflowError,
     RefusedError,
     RetryAfterError,
@@ -29,14 +30,18 @@ from redflow_sdk.errors import (
     SerializationError,
     SessionRefusedError,
     StepFailedError,
+    TokenFailedError,
+    TokenNotFoundError,
     UnavailableError,
     UnknownWorkflowError,
 )
 from redflow_sdk.handle import RunHandle
 from redflow_sdk.records import (
     CronTrigger,
+    Event,
     Failure,
     LaneDepth,
+    Raced,
     Run,
     Schedule,
     Stats,
@@ -46,6 +51,7 @@ from redflow_sdk.records import (
     WorkflowInfo,
 )
 from redflow_sdk.retry import RetryPolicy
+from redflow_sdk.token import BlockingToken, Token
 from redflow_sdk.version import VERSION
 from redflow_sdk.worker import Worker
 from redflow_sdk.workflow import Workflow, workflow
@@ -53,6 +59,7 @@ from redflow_sdk.workflow import Workflow, workflow
 __all__ = [
     "VERSION",
     "BlockingContext",
+    "BlockingToken",
     "CanceledError",
     "ChildCanceledError",
     "ChildFailedError",
@@ -61,6 +68,7 @@ __all__ = [
     "Cron",
     "CronTrigger",
     "DuplicateStepError",
+    "Event",
     "Failure",
     "FailureContext",
     "IdempotencyKeyReusedError",
@@ -69,6 +77,8 @@ __all__ = [
     "LaneDepth",
     "NonDeterministicError",
     "NonRetriableError",
+    "NotWaitingError",
+    "Raced",
     "RedflowError",
     "RefusedError",
     "RetryAfterError",
@@ -86,6 +96,9 @@ __all__ = [
     "Stats",
     "Step",
     "StepFailedError",
+    "Token",
+    "TokenFailedError",
+    "TokenNotFoundError",
     "UnavailableError",
     "UnknownWorkflowError",
     "WaitingFor",

@@ -11,8 +11,10 @@ from typing import Final, TypeVar
 
 from redflow_sdk._execution import Execution, Workplace
 from redflow_sdk._link import Link
-from redflow_sdk._messages import Answer, Assignment, Stop, StopReason
+from redflow_sdk._messages import Answer, Assignment, StepSnapshot, Stop, StopReason
+from redflow_sdk._parking import Parking, ParkingRules
 from redflow_sdk._protocol import WorkerProtocol
+from redflow_sdk._run_tasks import watch
 from redflow_sdk._threads import Threads
 from redflow_sdk._types import Value
 from redflow_sdk.workflow import AnyWorkflow
@@ -32,19 +34,23 @@ class Crew:
         self,
         workflows: Mapping[str, AnyWorkflow],
         concurrency: int,
+        parking: ParkingRules,
         io_loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._workflows = workflows
         self._concurrency = concurrency
         self._loop = asyncio.get_running_loop()
-        self._threads = Threads(concurrency, self._loop, self._tell_capacity)
+        watch(self._loop)
+        self._parking = Parking(parking)
+        # A parked `def` handler keeps its thread.
+        self._threads = Threads(concurrency + parking.limit, concurrency, self._loop, self._tell_capacity)
         self._link = Link(io_loop, self._loop)
         self._executions: dict[str, Execution] = {}
         self._tasks: dict[asyncio.Task[None], Execution] = {}
         self._deaf: set[Execution] = set()
         self._hurry = asyncio.Event()
         self._keeper = asyncio.create_task(_for_ever(), name="redflow keeper")
-        self._workplace = Workplace(self._link, self._threads, self._keeper, self._suspended)
+        self._workplace = Workplace(self._link, self._threads, self._parking, self._keeper, self._suspended)
 
     def connect(self, protocol: WorkerProtocol) -> None:
         """Where reports go."""
@@ -64,6 +70,10 @@ class Crew:
     def stop_handlers(self, stops: tuple[Stop, ...], grace_s: float) -> None:
         """Handlers that have to end."""
         self._post(partial(self._stop, stops, grace_s))
+
+    def resolve(self, token: str, steps: tuple[StepSnapshot, ...]) -> None:
+        """Waits of a run are over, or lost by the store."""
+        self._post(partial(self._resolve, token, steps))
 
     def _post(self, what: Callable[[], None]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop was closed under the worker; see is_gone
@@ -104,6 +114,11 @@ class Crew:
             elif stop.reason.is_lost:
                 self._link.tell(partial(WorkerProtocol.handler_ended, token=stop.lease_token))
 
+    def _resolve(self, token: str, steps: tuple[StepSnapshot, ...]) -> None:
+        execution = self._executions.get(token)
+        if execution is not None:
+            execution.resolve(steps)
+
     def _suspended(self, execution: Execution) -> None:
         self._loop.call_later(STOP_GRACE_S, self._give_up, execution)
 
@@ -136,6 +151,9 @@ class Crew:
 
     async def finish(self, grace: float) -> None:
         """Lets handlers finish for `grace` seconds, and hands the runs of the others back."""
+        self._parking.close()
+        for execution in list(self._executions.values()):
+            execution.end_parking()
         if self._executions:
             log.info("draining: %d runs at work have %g s to finish", len(self._executions), grace)
         await self._grace([task for task, execution in self._tasks.items() if not execution.is_abandoned], grace)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
 from redflow_sdk import converter
+from redflow_sdk._delivery import DeliverySteps
 from redflow_sdk._failures import canceled_failure, raised_again
 from redflow_sdk._link import Link
 from redflow_sdk._messages import (
@@ -23,12 +24,13 @@ from redflow_sdk._messages import (
     Item,
     Release,
     ReleaseReason,
+    StepSnapshot,
     Stop,
     StopReason,
     Verdict,
 )
+from redflow_sdk._parking import Parking
 from redflow_sdk._step_log import StepLog
-from redflow_sdk._steps import DeliverySteps
 from redflow_sdk._suspension import Suspension
 from redflow_sdk._threads import Threads
 from redflow_sdk._types import Value
@@ -58,6 +60,7 @@ class Workplace:
 
     link: Link
     threads: Threads
+    parking: Parking
     keeper: asyncio.Task[None]
     on_suspended: Callable[[Execution], None]
 
@@ -75,8 +78,8 @@ class Execution:
         self._link = workplace.link
         link = workplace.link
         self._log = StepLog(assignment, link, max_payload_bytes, self._lost)
-        suspension = Suspension(self.token, self._log, link, self._lost, self._suspended)
-        self._steps = DeliverySteps(self._log, workplace.threads, suspension)
+        self._suspension = Suspension(self._log, link, workplace.parking, self._lost, self._suspended)
+        self._steps = DeliverySteps(self._log, workplace.threads, self._suspension)
         self._phase = Phase.HANDLING
         self._can_be_interrupted = workflow.is_async
         self._error: BaseException | None = None
@@ -109,7 +112,7 @@ class Execution:
     @property
     def _is_set_aside(self) -> bool:
         """Whether the run goes on as another delivery, or has ended: nothing more may be said of this one."""
-        return self._steps.suspension.is_over
+        return self._suspension.is_over
 
     # ---- life ----
 
@@ -133,6 +136,14 @@ class Execution:
         self._log.stop_order = stop
         if self.is_handling:
             self._interrupt()
+
+    def resolve(self, steps: Sequence[StepSnapshot]) -> None:
+        """Waits of the run are over, or lost by the store."""
+        self._suspension.resolved(steps)
+
+    def end_parking(self) -> None:
+        """Its handler is not kept in memory while it waits."""
+        self._suspension.end_parking()
 
     def _interrupt(self) -> None:
         if self._can_be_interrupted and self._task is not None:
@@ -196,7 +207,8 @@ class Execution:
             raise asyncio.CancelledError("stopped before it began")
         arguments, run = self._arguments(), self._run_info()
         if workflow.is_async:
-            output = await workflow.function(Context(run, self._steps), *arguments)
+            with self._suspension.watching_tasks():
+                output = await workflow.function(Context(run, self._steps), *arguments)
         else:
             handler = functools.partial(workflow.function, BlockingContext(run, self._steps), *arguments)
             output = await self._workplace.threads.run_handler(handler)

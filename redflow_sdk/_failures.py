@@ -181,15 +181,24 @@ def _bounded(text: str, limit: int) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def child_error(failure: Failure) -> errors.RedflowError:
+def child_error(failure: Failure) -> Exception:
     """What a run that was waited for raises when it did not succeed."""
     types = {"ChildFailedError": errors.ChildFailedError, "ChildCanceledError": errors.ChildCanceledError}
     if failure.type == "UnknownWorkflowError":
         return errors.UnknownWorkflowError(failure.message)
+    if failure.type == "TimeoutError" and not failure.language:
+        return TimeoutError(failure.message)
     if failure.type not in types:
         return errors.StepFailedError(f"{failure.type}: {failure.message}", failure)
     cause = f": {failure.cause.type}: {failure.cause.message}" if failure.cause else ""
     return types[failure.type](failure.message + cause, failure)
+
+
+def token_error(failure: Failure) -> Exception:
+    """What waiting for a token raises when it was failed, or not completed in time."""
+    if failure.kind == "timeout" and not failure.language:
+        return TimeoutError(failure.message)
+    return errors.TokenFailedError(f"{failure.type}: {failure.message}", failure)
 
 
 def raised_again(failure: Failure) -> Exception:

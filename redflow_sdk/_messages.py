@@ -7,7 +7,6 @@ from datetime import datetime
 from enum import Enum, auto
 
 from redflow_sdk.records import Failure, Payload
-from redflow_sdk.retry import RetryPolicy
 
 
 class LeaseState(Enum):
@@ -15,6 +14,7 @@ class LeaseState(Enum):
 
     NOT_STARTED = auto()
     RUNNING = auto()
+    PARKED = auto()
     FENCED = auto()
 
 
@@ -42,6 +42,8 @@ class HeldLease:
 
     lease_token: str
     state: LeaseState
+    open_waits: tuple[str, ...] = ()
+    """The steps that its handler waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,17 @@ class StepKind(Enum):
     CHILD = auto()
     TOKEN = auto()
     EMIT = auto()
+    START = auto()
+
+
+class StepState(Enum):
+    """How a step stands on record. UNKNOWN is a wait that the store has lost."""
+
+    SUCCEEDED = auto()
+    FAILED = auto()
+    WAITING = auto()
+    WITHDRAWN = auto()
+    UNKNOWN = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +83,31 @@ class StepSnapshot:
 
     name: str
     seq: int
-    succeeded: bool
+    state: StepState
     attempt: int
     is_final: bool = False
     output: Payload | None = None
     failure: Failure | None = None
     is_by_reference: bool = False
     kind: StepKind = StepKind.FUNCTION
-    is_open: bool = False
-    """Whether it is a wait that is not over."""
+    resolved_seq: int = 0
+    """Its number among the waits of its run that are over, and the functions that have won a race; or 0."""
+    event_id: str = ""
+    event_time: datetime | None = None
+    """The event that a wait has got; one that has timed out has none."""
+    tries: int = 0
+    token: str = ""
+    child_run_id: str = ""
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it has a value."""
+        return self.state is StepState.SUCCEEDED
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it has a value, or a failure that may be final."""
+        return self.state in (StepState.SUCCEEDED, StepState.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +143,9 @@ class StepReport:
     failure: Failure | None
     elapsed_s: float
     is_final: bool
+    tries: int = 1
+    rivals: tuple[str, ...] = ()
+    """The other steps of its race; its success withdraws the waits among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,30 +189,80 @@ class RunStart:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
-    """A step that waits for the end of a run."""
+class TimerTarget:
+    """A time: so many seconds from the first registration on, or a moment."""
 
-    name: str
-    seq: int
+    delay_s: float | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EventTarget:
+    """An event of this name, with exactly this key, or without one."""
+
+    event: str
+    key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChildTarget:
+    """The end of a run."""
+
     start: RunStart
 
 
 @dataclass(frozen=True, slots=True)
-class StartWait:
-    """A wait begins while other steps of the run are at work."""
-
-    lease_token: str
-    steps_recorded: int
-    wait: Wait
+class TokenTarget:
+    """Somebody completes the token of the step."""
 
 
 @dataclass(frozen=True, slots=True)
-class Suspend:
-    """The handler can go on only when one of these waits is over."""
+class Wait:
+    """A step that waits, at most `timeout_s`. Of the waits with one `group`, which is not empty, the first to end
+    withdraws the others.
+    """
+
+    name: str
+    seq: int
+    target: TimerTarget | EventTarget | ChildTarget | TokenTarget
+    timeout_s: float | None = None
+    group: str = ""
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much of a message it takes."""
+        return len(self.target.start.input.data) if isinstance(self.target, ChildTarget) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class BeginWaits:
+    """Waits begin while other steps of the run are at work."""
 
     lease_token: str
     steps_recorded: int
     waits: tuple[Wait, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Suspend:
+    """The handler can go on only when one of these waits is over. One that `parks` stays in memory."""
+
+    lease_token: str
+    steps_recorded: int
+    waits: tuple[Wait, ...]
+    parks: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A run to start as a step, without waiting for it; with `ends_with_parent` it ends when this run does."""
+
+    lease_token: str
+    steps_recorded: int
+    name: str
+    seq: int
+    start: RunStart
+    ends_with_parent: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +274,7 @@ class Emit:
     name: str
     seq: int
     event: str
+    key: str | None
     payload: Payload
     idempotency_key: str | None
     idempotency_ttl: float | None
@@ -226,7 +309,7 @@ class Release:
     reason: ReleaseReason
 
 
-Item = StepReport | StartWait | Emit | Suspend | Completed | Failed | FailureHandled | Canceled | Release
+Item = StepReport | BeginWaits | Start | Emit | Suspend | Completed | Failed | FailureHandled | Canceled | Release
 ENDS_LEASE = (Suspend, Completed, Failed, FailureHandled, Canceled, Release)
 """The items that end a lease, or may."""
 
@@ -238,6 +321,7 @@ class Verdict(Enum):
     DUPLICATE = auto()
     CONFLICT = auto()
     RESOLVED = auto()
+    PARKED = auto()
     SUSPENDED = auto()
     RUN_FAILURE_HANDLER = auto()
     LEASE_LOST = auto()
@@ -260,7 +344,7 @@ class Answer:
     cancel_requested: bool = False
     stored: StepSnapshot | None = None
     resolutions: tuple[StepSnapshot, ...] = ()
-    """The waits that are over, or the step that an emit has recorded."""
+    """The waits that are over, rivals in a race that are, or the step that an emit or a start has recorded."""
 
 
 class RejectReason(Enum):
@@ -280,80 +364,6 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
-class CronDefinition:
-    """A cron schedule as it is registered; without input its runs get an empty object."""
-
-    schedule_id: str
-    expression: str
-    timezone: str
-    input: Payload | None
-
-
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """A workflow as it is registered. Times are seconds."""
-
-    name: str
-    digest: str
-    queue: str
-    max_attempts: int
-    retry: RetryPolicy | None
-    events: tuple[str, ...]
-    run_timeout: float | None
-    start_timeout: float | None
-    cron: tuple[CronDefinition, ...] = ()
-    has_failure_handler: bool = False
-    failure_handler_timeout: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """First message of a session."""
-
-    owner: str
-    worker_name: str
-    instance_id: str
-    build_id: str
-    queues: tuple[str, ...]
-    definitions: tuple[Definition, ...]
-    slot_limit: int
-    session_number: int
-    held: tuple[HeldLease, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """The times the gateway dictates."""
-
-    lease_s: float
-    heartbeat_s: float
-    fence_margin_s: float
-    silence_s: float
-    cancel_grace_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class RegistrationProblem:
-    """A definition that is not in force as this worker brought it."""
-
-    workflow: str
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """The session is open. `lost` are leases this worker no longer has; `stops` those whose handlers have to end."""
-
-    timing: Timing
-    max_payload_bytes: int
-    problems: tuple[RegistrationProblem, ...]
-    lost: tuple[str, ...]
-    finished: tuple[str, ...]
-    stops: tuple[Stop, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class SessionError:
     """The gateway ends the session."""
 
@@ -364,30 +374,8 @@ class SessionError:
 
 
 @dataclass(frozen=True, slots=True)
-class Incoming:
-    """One message of the gateway."""
+class Resolution:
+    """A wait of a run in memory is over, or the store has lost it."""
 
-    opened: Opened | None
-    answered_beat: int
-    stops: tuple[Stop, ...]
-    lost: tuple[str, ...]
-    answers: tuple[tuple[int, Answer], ...]
-    assignments: tuple[Assignment, ...]
-    is_drained: bool
-    reconnect_delay_s: float | None
-    """How long to wait before going elsewhere, when the gateway goes away."""
-    error: SessionError | None
-
-
-@dataclass(frozen=True, slots=True)
-class Outgoing:
-    """One message of the worker."""
-
-    opening: Opening | None = None
-    beat: int = 0
-    held: tuple[HeldLease, ...] = ()
-    receipts: tuple[Receipt, ...] = ()
-    items: tuple[tuple[int, Item], ...] = ()
-    slot_limit: int | None = None
-    drains: bool = False
-    closes: bool = False
+    lease_token: str
+    step: StepSnapshot

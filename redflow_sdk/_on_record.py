@@ -48,7 +48,7 @@ class OnRecord:
         steps = await self._answered(token, lambda session: session.fetch_all(token))
         lease = self._leases.get(token)
         if steps is not None and lease is not None:
-            lease.on_record = steps
+            lease.know(steps)
         return steps
 
     async def _answered(self, token: str, question: Callable[[Session], Awaitable[T]]) -> T | None:
@@ -90,4 +90,5 @@ def _report_of(step: StepSnapshot, assignment: Assignment) -> StepReport:
         failure=step.failure,
         elapsed_s=0.0,
         is_final=step.is_final and step.attempt == assignment.attempt,
+        tries=step.tries if step.attempt == assignment.attempt else 1,
     )

@@ -22,18 +22,17 @@ from redflow_sdk._messages import (
     HeldLease,
     Item,
     LeaseState,
-    Opened,
-    Opening,
     Receipt,
     RejectReason,
+    Resolution,
     StepReport,
     StepSnapshot,
     Stop,
     StopReason,
-    Timing,
     Verdict,
 )
 from redflow_sdk._on_record import MAX_TIMES_TOLD, OnRecord
+from redflow_sdk._opening import Opened, Opening, Timing
 from redflow_sdk._session import Beat, Session, now
 
 log = logging.getLogger("redflow.worker")
@@ -52,6 +51,9 @@ class Handlers(Protocol):
 
     def assign(self, assignments: tuple[Assignment, ...], max_payload_bytes: int) -> None:
         """These runs are to be executed; what they store may be so large."""
+
+    def resolve(self, token: str, steps: tuple[StepSnapshot, ...]) -> None:
+        """Waits of a run are over, or lost by the store; its handler has a slot."""
 
     def stop_handlers(self, stops: tuple[Stop, ...], grace_s: float) -> None:
         """The handlers of these leases have to end within the grace. `handler_ended` is due for each that is lost."""
@@ -147,8 +149,7 @@ class WorkerProtocol:
         if lease is None or lease.state is LeaseState.FENCED:
             done(Answer(Verdict.LEASE_LOST))
             return
-        if isinstance(item, StepReport):
-            lease.reported.append(item)
+        lease.submit(item)
         self._send(Unanswered(next(self._request_ids), item, done))
 
     def handler_ended(self, token: str) -> None:
@@ -254,9 +255,22 @@ class WorkerProtocol:
         if self._is_draining:
             return RejectReason.DRAINING
         is_fenced = self.fence_at is not None and now() >= self.fence_at
-        if is_fenced or len(self._leases) >= self.slot_limit:
+        if is_fenced or self._leases.busy >= self.slot_limit:
             return RejectReason.OVERLOADED
         return None
+
+    def resolve(self, resolutions: tuple[Resolution, ...]) -> None:
+        """Waits are over, or the store has lost them."""
+        by_token: dict[str, list[StepSnapshot]] = {}
+        for resolution in resolutions:
+            by_token.setdefault(resolution.lease_token, []).append(resolution.step)
+        for token, steps in by_token.items():
+            lease = self._leases.get(token)
+            if lease is None or lease.state is LeaseState.FENCED:
+                continue
+            lease.resolve(steps)
+            if not self.is_orphaned:
+                self._handlers.resolve(token, tuple(steps))
 
     def stop(self, stops: tuple[Stop, ...]) -> None:
         """The gateway orders handlers to stop."""
@@ -309,7 +323,9 @@ class WorkerProtocol:
             self.lose((token,))
         elif answer.verdict in ENDING and isinstance(entry.item, ENDS_LEASE):
             self._leases.drop(token)
-        elif answer.cancel_requested:
+        elif lease is not None:
+            lease.answered(entry.item, answer)
+        if answer.cancel_requested and token in self._leases:
             self._stop_handlers((Stop(token, StopReason.USER),))
         entry.done(answer)
 

@@ -9,32 +9,30 @@ import time
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from redflow_sdk._envelopes import Incoming, Outgoing
 from redflow_sdk._failures import size_of
 from redflow_sdk._leases import Unanswered
 from redflow_sdk._messages import (
     Answer,
     Assignment,
+    BeginWaits,
     Completed,
     Emit,
     Failed,
     FailureHandled,
     HeldLease,
-    Incoming,
     Item,
-    Opened,
-    Opening,
-    Outgoing,
     Receipt,
+    Resolution,
     RunStart,
     SessionError,
-    StartWait,
+    Start,
     StepReport,
     StepSnapshot,
     Stop,
     Suspend,
-    Timing,
-    Wait,
 )
+from redflow_sdk._opening import Opened, Opening, Timing
 from redflow_sdk._transport.stream import BrokenStream, Stream
 from redflow_sdk.errors import SessionRefusedError
 
@@ -95,6 +93,9 @@ class Owner(Protocol):
 
     def stop(self, stops: tuple[Stop, ...]) -> None:
         """Handlers have to stop."""
+
+    def resolve(self, resolutions: tuple[Resolution, ...]) -> None:
+        """Waits are over, or lost by the store."""
 
     def drained(self) -> None:
         """No assignment follows."""
@@ -192,6 +193,8 @@ class Session:
             owner.lose(incoming.lost)
         if incoming.stops:
             owner.stop(incoming.stops)
+        if incoming.resolutions:
+            owner.resolve(incoming.resolutions)
         if incoming.assignments:
             self._receipts += owner.take(incoming.assignments)
             asyncio.get_running_loop().call_later(RECEIPT_PAUSE_S, self._wanted.set)
@@ -299,10 +302,10 @@ def _size(item: Item) -> int:
             failure = None
         case Failed(failure=failure) | FailureHandled(failure=failure):
             output = None
-        case Emit(payload=output) | StartWait(wait=Wait(start=RunStart(input=output))):
+        case Emit(payload=output) | Start(start=RunStart(input=output)):
             failure = None
-        case Suspend(waits=waits):
-            return 200 * len(waits) + sum(len(wait.start.input.data) for wait in waits)
+        case Suspend(waits=waits) | BeginWaits(waits=waits):
+            return 256 + 512 * len(waits) + sum(wait.size_bytes for wait in waits)
         case _:
             output = failure = None
     return 256 + (len(output.data) if output else 0) + (size_of(failure) if failure else 0)

@@ -10,7 +10,19 @@ from functools import partial
 from redflow_sdk import converter
 from redflow_sdk._failures import failure_of, fitted
 from redflow_sdk._link import Link
-from redflow_sdk._messages import Answer, Assignment, Emit, StepKind, StepReport, StepSnapshot, Stop, Verdict
+from redflow_sdk._messages import (
+    Answer,
+    Assignment,
+    BeginWaits,
+    Emit,
+    Start,
+    StepKind,
+    StepReport,
+    StepSnapshot,
+    StepState,
+    Stop,
+    Verdict,
+)
 from redflow_sdk._types import Value
 from redflow_sdk.errors import DuplicateStepError, NonDeterministicError, SerializationError
 from redflow_sdk.records import Failure, Payload
@@ -22,20 +34,22 @@ class StepLog:
     def __init__(self, assignment: Assignment, link: Link, max_payload_bytes: int, on_lost: Callable[[], None]) -> None:
         """`on_lost` is called when the gateway answers that the run is no longer this worker's."""
         self.token = assignment.lease_token
+        self.run_id = assignment.run_id
         self.stop_order: Stop | None = assignment.stop
         """Why the handler has to end, when it has to."""
-        self._attempt = assignment.attempt
+        self.attempt = assignment.attempt
         self._link = link
         self._max_payload_bytes = max_payload_bytes
         self._on_lost = on_lost
         self._used: set[str] = set()
+        self._lost: set[str] = set()
         # Steps of `def` handlers begin in threads.
         self._names_lock = threading.Lock()
         self._know(assignment.steps)
 
     def _know(self, steps: tuple[StepSnapshot, ...]) -> None:
         self._on_record = {step.name: step for step in steps}
-        self._recorded = {step.name for step in steps if not step.is_open}
+        self._recorded = {step.name for step in steps if step.is_finished}
         self._next_seq = max((step.seq for step in steps), default=0)
 
     async def fetch_all(self) -> None:
@@ -56,9 +70,43 @@ class StepLog:
         """A step has finished, and is on record."""
         self._recorded.add(name)
 
+    def note(self, step: StepSnapshot) -> None:
+        """A wait is over that nobody waits for, or not yet."""
+        with self._names_lock:
+            self._on_record[step.name] = step
+        self.add(step.name)
+
+    def outcome_of(self, name: str) -> StepSnapshot | None:
+        """How a wait of this name has ended, if that is known."""
+        known = self._on_record.get(name)
+        return known if known is not None and self.decides(known) else None
+
+    def lose(self, name: str) -> None:
+        """The store has lost a wait."""
+        self._lost.add(name)
+
     def is_open(self, name: str) -> bool:
-        """Whether a wait of this name is on record, and was not over when the delivery began."""
-        return name in self._on_record and name not in self._recorded
+        """Whether a wait of this name is on record, and is not known to be over or lost."""
+        known = self._on_record.get(name)
+        is_open = known is not None and known.state is StepState.WAITING
+        return is_open and name not in self._recorded and name not in self._lost
+
+    def token_of(self, name: str) -> str:
+        """The token of a step on record; empty when there is none."""
+        known = self._on_record.get(name)
+        return "" if known is None or name in self._lost else known.token
+
+    def decides(self, known: StepSnapshot) -> bool:
+        """Whether a step on record has its outcome. A function that failed is run again by another attempt; a wait that
+        is over stays so.
+        """
+        is_of_now = known.attempt == self.attempt or known.kind is not StepKind.FUNCTION
+        return known.succeeded or (known.is_final and is_of_now)
+
+    def tries_of(self, name: str) -> int:
+        """How often the function of a step was called in this attempt, by deliveries before."""
+        known = self._on_record.get(name)
+        return known.tries if known is not None and known.attempt == self.attempt else 0
 
     def take(self, name: str, kind: StepKind) -> tuple[StepSnapshot | None, int]:
         """Takes a name for this run. Gives what is on record, if that is the step's outcome, and its number."""
@@ -73,9 +121,7 @@ class StepLog:
         if known.kind is not kind:
             was, now = known.kind.name.lower(), kind.name.lower()
             raise NonDeterministicError(f"step {name!r} is on record as one of the kind {was}, and is now of {now}")
-        # A function that failed is run again by another attempt; a wait that is over stays so.
-        failed = known.is_final and (known.attempt == self._attempt or kind is not StepKind.FUNCTION)
-        return (known if known.succeeded or failed else None), known.seq
+        return (known if self.decides(known) else None), known.seq
 
     async def whole(self, known: StepSnapshot) -> StepSnapshot:
         """A step on record with its value. Raises CancelledError."""
@@ -89,10 +135,17 @@ class StepLog:
 
     # ---- what is added ----
 
-    async def report(self, report: StepReport | Emit) -> Answer:
+    async def report(self, report: StepReport | Emit | Start) -> Answer:
         """Reports a step; when it is answered the step is on record. Raises CancelledError."""
         # Its answer counts also when nobody waits for it any more.
-        answer = await asyncio.shield(self._reported(report))
+        return await self._answer_to(self._reported(report))
+
+    async def command(self, command: BeginWaits) -> Answer:
+        """Begins waits. Raises CancelledError."""
+        return await self._answer_to(self._link.report(command))
+
+    async def _answer_to(self, reported: asyncio.Future[Answer]) -> Answer:
+        answer = await asyncio.shield(reported)
         if answer.verdict in (Verdict.LEASE_LOST, Verdict.MOVED):
             self._on_lost()
             raise asyncio.CancelledError("the run was lost")
@@ -102,7 +155,7 @@ class StepLog:
         """Reports a step whose handler is to end, without waiting for the answer: the order on the wire is kept."""
         self._reported(report)
 
-    def _reported(self, report: StepReport | Emit) -> asyncio.Future[Answer]:
+    def _reported(self, report: StepReport | Emit | Start) -> asyncio.Future[Answer]:
         reported = self._link.report(report)
         reported.add_done_callback(partial(self._answered, report.name))
         return reported

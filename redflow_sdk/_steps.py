@@ -1,4 +1,6 @@
-"""The steps of one delivery: each is run once, and recorded before the handler goes on. On the worker's loop."""
+"""The functions of one delivery's steps: each is called once, and recorded before the handler goes on. On the worker's
+loop.
+"""
 
 from __future__ import annotations
 
@@ -7,100 +9,141 @@ import functools
 import inspect
 import math
 import time
-from collections.abc import Coroutine
-from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from redflow_sdk import converter
-from redflow_sdk._failures import child_error, raised_again
-from redflow_sdk._messages import Emit, StepKind, StepReport, StepSnapshot, Verdict, Wait
+from redflow_sdk._failures import raised_again
+from redflow_sdk._handler_thread import HandlerThread
+from redflow_sdk._messages import Answer, StepKind, StepReport, StepSnapshot, Verdict
 from redflow_sdk._names import check_name
-from redflow_sdk._step_calls import ChildCall, EmitCall, StepCall
+from redflow_sdk._race import Member, current_member
+from redflow_sdk._retries import delay_before_next, pause_name
+from redflow_sdk._step_calls import StepCall
+from redflow_sdk._step_gate import StepGate, step_at_work
 from redflow_sdk._step_log import StepLog
-from redflow_sdk._suspension import RunSuspended, Suspension, refusal_of
-from redflow_sdk._threads import Outcome, Threads
+from redflow_sdk._suspension import Suspension, refusal_of
+from redflow_sdk._threads import Threads
 from redflow_sdk._types import Function, Value
-from redflow_sdk.errors import (
-    InvalidInputError,
-    NonRetriableError,
-    RunCanceledError,
-    SerializationError,
-    StepFailedError,
-)
+from redflow_sdk._wait_steps import WaitSteps
+from redflow_sdk.errors import InvalidInputError, RunCanceledError, SerializationError, StepFailedError
 from redflow_sdk.records import Failure, Payload
+from redflow_sdk.retry import RetryPolicy
 
 _AS_THEY_ARE: Final = (str, int, bool, type(None))
 ENDS_OF_PROGRAMS: Final = (SystemExit, KeyboardInterrupt)
-_step_at_work: Final[ContextVar[str | None]] = ContextVar("step_at_work", default=None)
-"""The step whose function is called."""
+WAITED_OUT_S: Final = 1.0
+"""A longer pause before another try is a wait of the run, which takes up no slot."""
 
 
-class DeliverySteps:
-    """Runs the steps that a handler asks for."""
+class TriedInVain(Exception):
+    """A try has failed and is on record; another one follows."""
 
-    def __init__(self, log: StepLog, threads: Threads, suspension: Suspension) -> None:
-        self.log = log
-        self.suspension = suspension
+    def __init__(self, delay_s: float) -> None:
+        super().__init__(f"another try follows after {delay_s} s")
+        self.delay_s = delay_s
+
+
+@dataclass(slots=True)
+class Step:
+    """A step that its handler waits for. `tries` are the calls of its function in this attempt of the run."""
+
+    call: StepCall
+    seq: int
+    known: StepSnapshot | None
+    member: Member | None
+    tries: int
+    pause_s: float = WAITED_OUT_S
+    """How long it rests before the next try, if it is not on record since when."""
+    began_at: float = 0.0
+
+    def on_record(self) -> StepSnapshot | None:
+        """Its outcome in an earlier delivery: no one else calls its function meanwhile."""
+        return self.known
+
+    def next_try(self) -> Step:
+        """The function is called once more."""
+        self.tries += 1
+        self.began_at = time.monotonic()
+        return self
+
+
+class FunctionSteps:
+    """Runs the functions that a handler asks for."""
+
+    def __init__(
+        self, log: StepLog, gate: StepGate, threads: Threads, suspension: Suspension, waits: WaitSteps
+    ) -> None:
+        self._log = log
+        self._gate = gate
         self._threads = threads
-        self._loop = asyncio.get_running_loop()
-        self._is_closed = False
-        self._for_threads: set[asyncio.Task[Outcome]] = set()
+        self._suspension = suspension
+        self._waits = waits
 
-    @property
-    def is_stopped(self) -> bool:
-        """Whether the handler has to end."""
-        return self.log.stop_order is not None
+    def check(self, call: StepCall) -> None:
+        """Raises InvalidInputError, and RuntimeError for a step that begins after its handler has returned."""
+        check_name("step name", call.name)
+        if call.timeout is not None and not (math.isfinite(call.timeout) and call.timeout > 0):
+            raise InvalidInputError(f"timeout must be a positive number of seconds; got {call.timeout}")
+        if call.retry is not None and not isinstance(call.retry, RetryPolicy):
+            raise InvalidInputError(f"retry must be a RetryPolicy; got {ascii(call.retry)[:100]}")
+        self._gate.check_open(call.name)
 
-    def close(self) -> None:
-        """The handler has ended: no step begins any more, and no wait goes on."""
-        self._is_closed = True
-        self.suspension.close()
-
-    def cancel_for_threads(self) -> None:
-        """Cancels what a handler in a thread waits for, which itself cannot be interrupted."""
-        for task in self._for_threads - {asyncio.current_task()}:
-            task.cancel()
-
-    # ---- functions ----
-
-    async def run_step(self, call: StepCall) -> Value:
+    async def run(self, call: StepCall) -> Value:
         """A step of an async handler."""
-        self._check(call)
-        await self._begin()
-        try:
-            known, seq = self.log.take(call.name, StepKind.FUNCTION)
-            if known is not None:
-                return await self._replay(known, call.function)
-            return await self._run(call, seq)
-        finally:
-            self.suspension.end_step()
-
-    async def _begin(self) -> None:
-        """A step is at work, as soon as one may be. Raises CancelledError when none may any more."""
+        self.check(call)
+        step: Step | None = None
         while True:
-            if self.is_stopped:
-                raise asyncio.CancelledError("the run was canceled")
-            if self.suspension.begin_step():
-                return
-            await self.suspension.decided()
+            await self._gate.begin()
+            try:
+                if step is None:
+                    # What is called within the function of a member is no member.
+                    step = self._take(call, None if step_at_work.get() else current_member())
+                    if step.member is not None:
+                        await step.member.enter(call.name, step.on_record)
+                if step.known is not None:
+                    return await self._replay(step.known, call.function)
+                if not self._is_paused(step):
+                    return await self._try(step.next_try())
+            except TriedInVain as again:
+                assert step is not None
+                step.pause_s = again.delay_s
+                if again.delay_s < WAITED_OUT_S:
+                    await asyncio.sleep(again.delay_s)
+                    continue
+            finally:
+                self._gate.end()
+            await self._waits.pause(self._pause_of(step), step.pause_s)
 
-    async def _run(self, call: StepCall, seq: int) -> Value:
-        started = time.monotonic()
+    def _take(self, call: StepCall, member: Member | None) -> Step:
+        known, seq = self._log.take(call.name, StepKind.FUNCTION)
+        return Step(call, seq, known, member, self._log.tries_of(call.name))
+
+    def _is_paused(self, step: Step) -> bool:
+        """Whether a delivery before has begun to wait for the next try, and that is not over."""
+        return step.tries > 0 and self._log.is_open(self._pause_of(step))
+
+    def _pause_of(self, step: Step) -> str:
+        return pause_name(step.call.name, self._log.attempt, step.tries + 1)
+
+    async def _try(self, step: Step) -> Value:
         try:
-            async with asyncio.timeout(call.timeout):
-                value = await self._call(call)
+            async with asyncio.timeout(step.call.timeout):
+                value = await self._call(step.call)
         except BaseException as error:  # recorded, and raised again to the handler
-            await self._record_failure(call, seq, started, error)
+            delay_s = delay_before_next(step.call.retry, step.tries, error)
+            await self._record_failure(step, error, is_final=delay_s is None)
+            if delay_s is not None:
+                raise TriedInVain(delay_s) from error
             if isinstance(error, ENDS_OF_PROGRAMS):
                 # Raised in a task of a TaskGroup, it would end the whole program.
-                failure = self.log.failure(error)
+                failure = self._log.failure(error)
                 raise StepFailedError(f"{failure.type}: {failure.message}", failure) from error
             raise
-        return await self._record_success(call, seq, started, value)
+        return await self._record_success(step, value)
 
     async def _call(self, call: StepCall) -> Value:
-        outer = _step_at_work.set(call.name)
+        outer = step_at_work.set(call.name)
         try:
             if inspect.iscoroutinefunction(call.function):
                 return await call.function(*call.args, **call.kwargs)
@@ -108,159 +151,25 @@ class DeliverySteps:
             value = await self._threads.run_step(bound)
             return await value if inspect.isawaitable(value) else value
         finally:
-            _step_at_work.reset(outer)
-
-    def run_step_blocking(self, call: StepCall) -> Value:
-        """A step of a handler in a thread: a `def` function runs right there, the rest on the worker's loop."""
-        if inspect.iscoroutinefunction(call.function):
-            return self._on_loop(self.run_step(call))
-        self._check(call)
-        if self.is_stopped or not self.suspension.begin_step():
-            self._on_loop(self._begin())
-        try:
-            known, seq = self.log.take(call.name, StepKind.FUNCTION)
-            if known is not None:
-                return self._on_loop(self._replay(known, call.function))
-            return self._run_blocking(call, seq)
-        finally:
-            self.suspension.end_step()
-
-    def _run_blocking(self, call: StepCall, seq: int) -> Value:
-        started = time.monotonic()
-        outer = _step_at_work.set(call.name)
-        try:
-            value = call.function(*call.args, **call.kwargs)
-            if call.timeout is not None and time.monotonic() - started > call.timeout:
-                raise TimeoutError(f"step {call.name!r} took longer than {call.timeout} s")
-        except BaseException as error:  # recorded, and raised again to the handler
-            self._on_loop(self._record_failure(call, seq, started, error))
-            raise
-        finally:
-            _step_at_work.reset(outer)
-        return self._on_loop(self._record_success(call, seq, started, value))
-
-    def _check(self, call: StepCall) -> None:
-        check_name("step name", call.name)
-        if call.timeout is not None and not (math.isfinite(call.timeout) and call.timeout > 0):
-            raise InvalidInputError(f"timeout must be a positive number of seconds; got {call.timeout}")
-        self._check_open(call.name)
-
-    def _check_open(self, name: str) -> None:
-        if self._is_closed and not self.is_stopped:
-            raise RuntimeError(f"step {name!r} begins after its handler has returned; await what you start")
-
-    def _on_loop(self, work: Coroutine[Value, Value, Value]) -> Value:
-        return asyncio.run_coroutine_threadsafe(self._outcome_of(work), self._loop).result().get()
-
-    async def _outcome_of(self, work: Coroutine[Value, Value, Value]) -> Outcome:
-        """What became of it, as a value: a task that raised SystemExit would end the loop."""
-        task = asyncio.current_task()
-        assert task is not None
-        self._for_threads.add(task)
-        try:
-            return Outcome(await work)
-        except asyncio.CancelledError as error:
-            if self.suspension.is_over:
-                return Outcome(error=RunSuspended())
-            canceled = RunCanceledError("the run was canceled")
-            canceled.__cause__ = error
-            return Outcome(error=canceled)
-        except BaseException as error:  # raised again in the thread that waits
-            return Outcome(error=error)
-        finally:
-            self._for_threads.discard(task)
+            step_at_work.reset(outer)
 
     async def _replay(self, known: StepSnapshot, function: Function) -> Value:
-        known = await self.log.whole(known)
+        known = await self._log.whole(known)
         if known.succeeded:
             return _value(known.output, function)
         assert known.failure is not None
         raise raised_again(known.failure)
 
-    # ---- other runs ----
-
-    async def run_child(self, call: ChildCall) -> Value:
-        """A step that starts a run and waits for its end."""
-        self._check_wait(call.name)
-        if self.is_stopped:
-            raise asyncio.CancelledError("the run was canceled")
-        start = replace(call.start, input=self.log.within_limit(f"the input of step {call.name!r}", call.start.input))
-        known, seq = self.log.take(call.name, StepKind.CHILD)
-        if known is None:
-            known = await self.suspension.wait_for(Wait(call.name, seq, start), self.log.is_open(call.name))
-            self.log.add(call.name)
-        known = await self._whole(known)
-        if known.succeeded:
-            return None if known.output is None else converter.decode(known.output.data, call.output_type)
-        assert known.failure is not None
-        raise child_error(known.failure)
-
-    def _check_wait(self, name: str) -> None:
-        self._check_open(name)
-        within = _step_at_work.get()
-        if within is not None:
-            # The run is not set aside while a step is at work, and this one would be until the wait is over.
-            raise NonRetriableError(
-                f"step {name!r} waits for a run within step {within!r}, which would never end; wait in the handler"
-            )
-
-    async def _whole(self, known: StepSnapshot) -> StepSnapshot:
-        """A step on record with its value; while that is fetched the handler is not at rest."""
-        if not known.is_by_reference:
-            return known
-        await self._begin()
-        try:
-            return await self.log.whole(known)
-        finally:
-            self.suspension.end_step()
-
-    async def emit(self, call: EmitCall) -> list[str]:
-        """A step that emits an event: the ids of the runs it starts."""
-        self._check_open(call.name)
-        payload = self.log.within_limit(f"the payload of step {call.name!r}", call.payload)
-        await self._begin()
-        try:
-            known, seq = self.log.take(call.name, StepKind.EMIT)
-            if known is None:
-                known = await self._emit(replace(call, payload=payload), seq)
-            known = await self.log.whole(known)
-        finally:
-            self.suspension.end_step()
-        assert known.output is not None
-        ids: list[str] = converter.decode(known.output.data, list[str])
-        return ids
-
-    async def _emit(self, call: EmitCall, seq: int) -> StepSnapshot:
-        emit = Emit(
-            *(self.log.token, self.log.recorded, call.name, seq, call.event, call.payload),
-            *(call.idempotency_key, call.idempotency_ttl, call.available_at),
-        )
-        answer = await self.log.report(emit)
-        if answer.verdict is Verdict.TOO_LARGE:
-            raise SerializationError(answer.message)
-        if not answer.resolutions:
-            raise refusal_of(answer)
-        return answer.resolutions[0]
-
-    def run_child_blocking(self, call: ChildCall) -> Value:
-        """The same for a handler in a thread."""
-        self._check_wait(call.name)
-        return self._on_loop(self.run_child(call))
-
-    def emit_blocking(self, call: EmitCall) -> list[str]:
-        """The same for a handler in a thread."""
-        ids: list[str] = self._on_loop(self.emit(call))
-        return ids
-
     # ---- what a function did ----
 
-    async def _record_success(self, call: StepCall, seq: int, started: float, value: Value) -> Value:
+    async def _record_success(self, step: Step, value: Value) -> Value:
+        call = step.call
         try:
-            output = self.log.payload(f"the value of step {call.name!r}", value)
+            output = self._log.payload(f"the value of step {call.name!r}", value)
         except SerializationError as error:
-            await self._record_failure(call, seq, started, error)
+            await self._record_failure(step, error, is_final=True)
             raise
-        answer = await self.log.report(self._report(call, seq, started, output))
+        answer = await self._recorded(step, self._report(step, output))
         if answer.verdict is Verdict.CONFLICT and answer.stored is not None:
             return _value(answer.stored.output, call.function)
         if answer.verdict is Verdict.TOO_LARGE:
@@ -269,30 +178,84 @@ class DeliverySteps:
             raise refusal_of(answer)
         return value if type(value) in _AS_THEY_ARE else _value(output, call.function)
 
-    async def _record_failure(self, call: StepCall, seq: int, started: float, error: BaseException) -> None:
+    async def _record_failure(self, step: Step, error: BaseException, *, is_final: bool) -> None:
         """Records a failed step, unless the run goes on elsewhere, where the step has to be run again."""
-        stop = self.log.stop_order
+        stop = self._log.stop_order
         if stop is not None and stop.reason.is_lost:
             return
         if isinstance(error, (asyncio.CancelledError, RunCanceledError)):
             canceled = Failure("CancelledError", "the step was canceled", "canceled", "", "python")
             # Not final: its handler has seen no failure of it, and a replay calls it again.
-            report = replace(self._report(call, seq, started, canceled), is_final=False)
-            self.log.report_on_the_way_out(report)
+            self._log.report_on_the_way_out(self._report(step, canceled))
+        elif is_final:
+            await self._recorded(step, replace(self._report(step, self._log.failure(error)), is_final=True))
         else:
-            await self.log.report(self._report(call, seq, started, self.log.failure(error)))
+            await self._log.report(self._report(step, self._log.failure(error)))
 
-    def _report(self, call: StepCall, seq: int, started: float, outcome: Payload | Failure) -> StepReport:
+    async def _recorded(self, step: Step, report: StepReport) -> Answer:
+        """The answer to how the step has ended. In a race it says who was before it."""
+        if step.member is None:
+            return await self._log.report(report)
+        with step.member.reporting():
+            answer = await self._log.report(replace(report, rivals=step.member.rivals))
+        step.member.lost_to = tuple(rival for rival in answer.resolutions if self._log.decides(rival))
+        self._suspension.resolved(answer.resolutions)
+        return answer
+
+    def _report(self, step: Step, outcome: Payload | Failure) -> StepReport:
         return StepReport(
-            lease_token=self.log.token,
-            steps_recorded=self.log.recorded,
-            name=call.name,
-            seq=seq,
+            lease_token=self._log.token,
+            steps_recorded=self._log.recorded,
+            name=step.call.name,
+            seq=step.seq,
             output=outcome if isinstance(outcome, Payload) else None,
             failure=outcome if isinstance(outcome, Failure) else None,
-            elapsed_s=time.monotonic() - started,
-            is_final=isinstance(outcome, Failure),
+            elapsed_s=time.monotonic() - step.began_at,
+            is_final=False,
+            tries=step.tries,
         )
+
+    # ---- in a thread ----
+
+    def run_in_thread(self, call: StepCall, threads: HandlerThread) -> Value:
+        """A `def` step of a `def` handler: it runs right there, the rest on the worker's loop."""
+        self.check(call)
+        step: Step | None = None
+        while True:
+            if not self._gate.begins_at_once():
+                threads.on_loop(self._gate.begin())
+            try:
+                step = step or self._take(call, None)
+                if step.known is not None:
+                    return threads.on_loop(self._replay(step.known, call.function))
+                if not self._is_paused(step):
+                    return self._try_in_thread(step.next_try(), threads)
+            except TriedInVain as again:
+                assert step is not None
+                step.pause_s = again.delay_s
+                if again.delay_s < WAITED_OUT_S:
+                    threads.on_loop(asyncio.sleep(again.delay_s))
+                    continue
+            finally:
+                self._gate.end()
+            threads.on_loop(self._waits.pause(self._pause_of(step), step.pause_s))
+
+    def _try_in_thread(self, step: Step, threads: HandlerThread) -> Value:
+        call = step.call
+        outer = step_at_work.set(call.name)
+        try:
+            value = call.function(*call.args, **call.kwargs)
+            if call.timeout is not None and time.monotonic() - step.began_at > call.timeout:
+                raise TimeoutError(f"step {call.name!r} took longer than {call.timeout} s")
+        except BaseException as error:  # recorded, and raised again to the handler
+            delay_s = delay_before_next(call.retry, step.tries, error)
+            threads.on_loop(self._record_failure(step, error, is_final=delay_s is None))
+            if delay_s is not None:
+                raise TriedInVain(delay_s) from error
+            raise
+        finally:
+            step_at_work.reset(outer)
+        return threads.on_loop(self._record_success(step, value))
 
 
 def _value(payload: Payload | None, function: Function) -> Value:

@@ -1,42 +1,50 @@
 """The open waits of one delivery: notices when its handler can go on only by one of them, and has the run set aside.
 
 That is so when no step is at work and the handler has come to rest: several turns of the loop have passed without a
-step or wait that begins or ends. From then until the gateway has answered, no step begins.
+step or wait that begins or ends, and none of the run's tasks waits for anything else. From then until the gateway has
+answered, no step begins. A handler that is parked stays so, in memory, until a wait is over or its window is.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
 from redflow_sdk._link import Link
-from redflow_sdk._messages import Answer, StartWait, StepSnapshot, Suspend, Verdict, Wait
+from redflow_sdk._messages import (
+    Answer,
+    BeginWaits,
+    Release,
+    ReleaseReason,
+    StepKind,
+    StepSnapshot,
+    StepState,
+    Suspend,
+    Verdict,
+    Wait,
+)
+from redflow_sdk._open_waits import OpenWait, OpenWaits, in_messages, new_with_rivals, room, too_large
+from redflow_sdk._parking import Parking, Waiting
+from redflow_sdk._run_tasks import RunTasks, State
 from redflow_sdk._step_log import StepLog
 from redflow_sdk.errors import NonDeterministicError, NonRetriableError, SerializationError
 
+log = logging.getLogger("redflow.worker")
+
 TURNS: Final = 8
 """Turns of the loop in which tasks that are ready take their next step, and those that wait for them theirs."""
-MAX_WAITS: Final = 100
-"""Waits that one suspension names. Any open wait wakes the run, named or not."""
-MAX_INPUT_BYTES: Final = 1024 * 1024
-"""Input of the runs that it names, so that it fits into a message; of the first one it may be more."""
+HELD_S: Final = 10.0
+"""How long a task that does something else than wait for steps and waits keeps the run from being set aside."""
+LOOK_AGAIN_S: Final = 0.05
 
 
 class RunSuspended(BaseException):
     """Ends a `def` handler whose run has been set aside. Nobody is to handle it, so it is no Exception."""
-
-
-@dataclass(slots=True)
-class OpenWait:
-    """A wait, and who waits."""
-
-    wait: Wait
-    over: asyncio.Future[StepSnapshot]
-    is_registered: bool
 
 
 class Suspension:
@@ -44,50 +52,65 @@ class Suspension:
 
     def __init__(
         self,
-        token: str,
-        log: StepLog,
+        step_log: StepLog,
         link: Link,
+        parking: Parking,
         on_lost: Callable[[], None],
         on_suspended: Callable[[], None],
     ) -> None:
         """The log tells how many steps are on record, and hears of those that newly are. One of the others is called
         when the run is no longer here.
         """
-        self._token = token
-        self._log = log
+        self._log = step_log
         self._link = link
+        self._parking = parking
         self._on_lost = on_lost
         self._on_suspended = on_suspended
         self._loop = asyncio.get_running_loop()
-        self._open: dict[str, OpenWait] = {}
+        self._tasks: RunTasks | None = None
+        self._open = OpenWaits()
         # Handlers begin steps in threads, while the loop decides whether any is at work.
         self._lock = threading.Lock()
         self._at_work = 0
         self._starting = 0
         self._moves = 0
+        self._held_since: float | None = None
         self._asking: asyncio.Future[Answer] | None = None
-        self._answered = asyncio.Event()
+        self._is_overtaken = False
+        """Whether a wait was over, or lost, while the question was under way whether the run is set aside."""
+        self._window: asyncio.TimerHandle | None = None
+        self._is_parked = False
+        self._has_place = False
+        self._goes_on = asyncio.Event()
         self._is_closed = False
         self.is_over = False
         """Whether the run has been set aside, or has ended: nothing more may be said for it."""
 
+    @contextmanager
+    def watching_tasks(self) -> Iterator[None]:
+        """The caller is an `async def` handler; within this its tasks are looked at, too."""
+        self._tasks = RunTasks()
+        with self._tasks.entered():
+            yield
+
     def close(self) -> None:
         """The handler has ended. The tasks it has left behind wait for nothing any more."""
         self._is_closed = True
-        for open_wait in self._open.values():
-            open_wait.over.cancel()
+        self._unpark()
+        self._goes_on.set()
+        self._open.close()
 
     # ---- from steps ----
 
     @property
     def _is_undecided(self) -> bool:
-        """Whether the gateway has been asked to set the run aside, and no step may begin."""
-        return self._asking is not None or self.is_over
+        """Whether the run may be about to be set aside, and no step may begin."""
+        return self._asking is not None or self._is_parked or self.is_over
 
     async def decided(self) -> None:
         """Returns when steps may begin. Raises CancelledError when none may any more."""
-        while self._asking is not None:
-            await self._answered.wait()
+        while not self._is_closed and self._is_undecided:
+            await self._goes_on.wait()
         if self._is_closed:
             # A handler that does not end must not keep its loop from turning.
             await asyncio.sleep(0)
@@ -111,22 +134,31 @@ class Suspension:
 
     # ---- waiting ----
 
-    async def wait_for(self, wait: Wait, is_registered: bool) -> StepSnapshot:
+    async def wait_for(self, wait: Wait) -> StepSnapshot:
         """The outcome of a wait. Raises NonDeterministicError, SerializationError when the gateway refuses it."""
         await self.decided()
-        over: asyncio.Future[StepSnapshot] = self._loop.create_future()
-        self._open[wait.name] = OpenWait(wait, over, is_registered)
+        known = self._log.outcome_of(wait.name)
+        if known is not None and not wait.group:
+            return known
+        # One that is open on record may have to be told which race it is in.
+        over = self._open.add(wait, is_registered=self._log.is_open(wait.name) and not wait.group)
         self._moved()
         try:
             return await over
         finally:
-            self._open.pop(wait.name, None)
-            self._moved()
+            self._open.remove(wait.name, over)
+            if not self._open and self._asking is None:
+                self._unpark()  # there is nothing left that could wake it
+            self._go_on()
 
     def _moved(self) -> None:
         """The handler is not at rest yet."""
         with self._lock:
             self._moves += 1
+        self._held_since = None
+        self._look_soon()
+
+    def _look_soon(self) -> None:
         if self._open and not self._is_closed:
             self._loop.call_soon(self._look, TURNS, self._moves)
 
@@ -136,57 +168,171 @@ class Suspension:
         if turns_left:
             self._loop.call_soon(self._look, turns_left - 1, moves)
             return
-        waits = list(self._open.values())
-        room = _room(waits)
-        without_room = [open_wait for open_wait in waits[room:] if not open_wait.is_registered]
+        waits = list(self._open)
+        refused = too_large(waits)
+        if refused:
+            _refuse(refused, SerializationError("the inputs of the runs in one race must be at most 2 MiB together"))
+            return
+        named = waits[: room(waits)]
+        without_room = new_with_rivals(waits[len(named) :], waits)
         if without_room:
-            self._start(without_room)
+            self._begin(without_room)
             return
         with self._lock:
             if moves != self._moves:
                 return
-            if not self._at_work:
-                self._ask(waits[:room])
-                return
-        # Steps are at work, so the handler goes on; what it waits for is to begin meanwhile.
-        self._start([open_wait for open_wait in waits if not open_wait.is_registered])
+            is_at_work = self._at_work > 0
+        if is_at_work or not self._has_come_to_rest():
+            # The handler goes on by itself; what it waits for is to begin meanwhile.
+            self._begin([open_wait for open_wait in waits if not open_wait.is_registered])
+            return
+        with self._lock:
+            if moves == self._moves and not self._at_work:
+                self._has_place = self._parking.take_place()
+                self._ask(named, parks=self._has_place)
 
-    def _start(self, waits: Sequence[OpenWait]) -> None:
+    def _has_come_to_rest(self) -> bool:
+        """Whether every task of the run waits for a wait or another task, or has waited for something else too long."""
+        if self._tasks is None:
+            return True  # the one thread of a handler waits, since it has asked for a wait
+        found = self._tasks.standing(self._open.futures())
+        if found.state is State.AT_REST:
+            return True
+        now = self._loop.time()
+        self._held_since = self._held_since or now
+        if now - self._held_since >= HELD_S:
+            log.warning(
+                "run %s is set aside although %s is busy with something that is no step, and begins again on replay; "
+                "put it into a step",
+                self._log.run_id,
+                found.holder_name or "a task that never rests",
+            )
+            return True
+        if found.state is State.MOVING:
+            self._loop.call_soon(self._look, TURNS, self._moves)
+            return False
+        # Nothing tells when it goes on. Less and less often, for a look at thousands of tasks takes some time.
+        pause_s = LOOK_AGAIN_S + (now - self._held_since) / 4
+        self._loop.call_later(min(pause_s, HELD_S - (now - self._held_since)), self._look, 0, self._moves)
+        return False
+
+    def _begin(self, waits: Sequence[OpenWait]) -> None:
         """Registers waits. Until that is answered the run is not set aside: they may be refused."""
-        for open_wait in waits:
-            open_wait.is_registered = True
+        for some in in_messages(waits):
+            for open_wait in some:
+                open_wait.is_registered = True
             self._starting += 1
-            started = self._link.report(StartWait(self._token, self._log.recorded, open_wait.wait))
-            started.add_done_callback(partial(self._started, open_wait))
+            named = tuple(open_wait.wait for open_wait in some)
+            begun = self._link.report(BeginWaits(self._log.token, self._log.recorded, named))
+            begun.add_done_callback(partial(self._begun, some))
 
-    def _started(self, open_wait: OpenWait, future: asyncio.Future[Answer]) -> None:
+    def _begun(self, waits: Sequence[OpenWait], future: asyncio.Future[Answer]) -> None:
         self._starting -= 1
         if not future.cancelled():
-            self._deal_with(future.result(), [open_wait])
+            self._deal_with(future.result(), waits)
         self._moved()
 
-    def _ask(self, waits: Sequence[OpenWait]) -> None:
-        self._answered.clear()
+    # ---- being set aside ----
+
+    def _ask(self, waits: Sequence[OpenWait], parks: bool) -> None:
+        self._goes_on.clear()
+        self._is_overtaken = False
+        for open_wait in waits:
+            open_wait.is_registered = True
         named = tuple(open_wait.wait for open_wait in waits)
-        self._asking = self._link.report(Suspend(self._token, self._log.recorded, named))
+        self._asking = self._link.report(Suspend(self._log.token, self._log.recorded, named, parks))
         self._asking.add_done_callback(partial(self._was_answered, waits))
 
     def _was_answered(self, asked: Sequence[OpenWait], future: asyncio.Future[Answer]) -> None:
-        for open_wait in asked:
-            open_wait.is_registered = True
+        verdict = None if future.cancelled() else future.result().verdict
+        if verdict is Verdict.RESOLVED and self._parking.waiting is Waiting.REPLAY and not self._is_closed:
+            self._hand_back()
+            return
         with self._lock:  # a step in a thread begins before all of it, or after
-            if not future.cancelled():
-                self._deal_with(future.result(), asked)
             self._asking = None
-        self._answered.set()
+            if verdict is Verdict.PARKED and self._stands_still:
+                self._park()
+            else:
+                self._unpark()
+            if verdict is not None:
+                self._deal_with(future.result(), asked)
+        self._go_on()
+
+    def _hand_back(self) -> None:
+        """The run could go on in place, and is to be replayed instead."""
+        self._asking = self._link.report(Release(self._log.token, self._log.recorded, ReleaseReason.NOT_STARTED))
+        self._asking.add_done_callback(self._was_handed_back)
+
+    def _was_handed_back(self, future: asyncio.Future[Answer]) -> None:
+        with self._lock:
+            self._asking = None
+            if not future.cancelled() and future.result().verdict is Verdict.OK:
+                self._set_aside()
+            elif not future.cancelled():
+                self._deal_with(future.result(), ())
+        self._go_on()
+
+    def _set_aside(self) -> None:
+        self._is_closed = self.is_over = True
+        self._on_suspended()
+
+    @property
+    def _stands_still(self) -> bool:
+        """Whether the handler still waits as it did when the question was asked."""
+        return len(self._open) > 0 and not self._is_overtaken and not self._is_closed
+
+    def _go_on(self) -> None:
+        """Lets begin what may, and looks whether the handler is at rest once more."""
+        if self._asking is None and not self._is_parked:
+            self._goes_on.set()
         self._moved()
+
+    def _park(self) -> None:
+        self._is_parked = True
+        self._window = self._loop.call_later(self._parking.window_s, self.end_parking)
+
+    def _unpark(self) -> None:
+        self._is_parked = False
+        if self._has_place:
+            self._has_place = False
+            self._parking.leave()
+        if self._window is not None:
+            self._window.cancel()
+            self._window = None
+
+    def end_parking(self) -> None:
+        """The handler is not kept in memory any longer."""
+        if self._is_parked and self._asking is None:
+            waits = list(self._open)
+            self._ask(waits[: room(waits)], parks=False)
+
+    def resolved(self, steps: Iterable[StepSnapshot]) -> None:
+        """Waits are over, or have been lost by the store. A parked handler goes on."""
+        steps = tuple(steps)
+        unclaimed = self._open.tell(steps)
+        self._note(steps, unclaimed)
+        if self._asking is not None:
+            # The answer says the same, unless the gateway has given it before.
+            self._is_overtaken = self._is_overtaken or len(unclaimed) < len(steps)
+            return
+        self._unpark()
+        self._go_on()
+
+    def _note(self, steps: Iterable[StepSnapshot], unclaimed: Iterable[StepSnapshot]) -> None:
+        for step in steps:
+            if step.is_finished:
+                self._log.add(step.name)
+            elif step.state is StepState.UNKNOWN:
+                self._log.lose(step.name)
+        for step in unclaimed:
+            if step.is_finished and step.kind is not StepKind.FUNCTION:
+                self._log.note(step)
 
     def _deal_with(self, answer: Answer, asked: Sequence[OpenWait]) -> None:
         match answer.verdict:
             case Verdict.SUSPENDED | Verdict.CANCELED | Verdict.DUPLICATE:
                 # A duplicate under this token has ended its lease before.
-                self._is_closed = self.is_over = True
-                self._on_suspended()
+                self._set_aside()
             case Verdict.LEASE_LOST | Verdict.MOVED:
                 self._is_closed = True
                 self._on_lost()
@@ -195,29 +341,16 @@ class Suspension:
             case Verdict.INVALID:
                 _refuse(asked, refusal_of(answer))
             case _:
-                for step in answer.resolutions:
-                    self._log.add(step.name)
-                    open_wait = self._open.get(step.name)
-                    if open_wait is not None and not open_wait.over.done():
-                        open_wait.over.set_result(step)
-
-
-def _refuse(asked: Sequence[OpenWait], error: Exception) -> None:
-    for open_wait in asked:
-        if not open_wait.over.done():
-            open_wait.over.set_exception(error)
-
-
-def _room(waits: Sequence[OpenWait]) -> int:
-    """How many of them one suspension can name, from the first."""
-    size_bytes = 0
-    for count, open_wait in enumerate(waits[:MAX_WAITS]):
-        size_bytes += len(open_wait.wait.start.input.data)
-        if count and size_bytes > MAX_INPUT_BYTES:
-            return count
-    return min(len(waits), MAX_WAITS)
+                self._note(answer.resolutions, self._open.settle(answer.resolutions))
+                for open_wait in asked:
+                    open_wait.confirm()
 
 
 def refusal_of(answer: Answer) -> NonRetriableError:
     """What a handler gets for an item that the gateway takes in no attempt."""
     return (NonDeterministicError if answer.reason == "NON_DETERMINISTIC" else NonRetriableError)(answer.message)
+
+
+def _refuse(asked: Iterable[OpenWait], error: Exception) -> None:
+    for open_wait in asked:
+        open_wait.refuse(error)

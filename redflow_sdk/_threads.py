@@ -84,10 +84,12 @@ class Pool:
 class Threads:
     """Both pools, and the account of overdue threads."""
 
-    def __init__(self, size: int, loop: asyncio.AbstractEventLoop, on_change: Callable[[], None]) -> None:
-        """`on_change` is called on the loop when the number of overdue threads has changed."""
-        self._handlers = Pool(size, "redflow-handler")
-        self._steps = Pool(size, "redflow-step")
+    def __init__(
+        self, handlers: int, steps: int, loop: asyncio.AbstractEventLoop, on_change: Callable[[], None]
+    ) -> None:
+        """So many threads for each. `on_change` is called on the loop when the number of overdue ones has changed."""
+        self._handlers = Pool(handlers, "redflow-handler")
+        self._steps = Pool(steps, "redflow-step")
         self._loop = loop
         self._on_change = on_change
         self.overdue = 0

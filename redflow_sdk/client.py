@@ -9,6 +9,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, TypeVar, overload
 
+from redflow_sdk import converter
 from redflow_sdk._start import StartOptions, run_start
 from redflow_sdk._step_calls import EmitCall, check_aware, emit_call
 from redflow_sdk._transport.calls import ANSWER_TIME, CALL_TIMEOUT, Calls, Start
@@ -17,7 +18,7 @@ from redflow_sdk._transport.thread import IoThread, io_thread
 from redflow_sdk._types import Value
 from redflow_sdk.errors import InvalidInputError, RunNotFoundError
 from redflow_sdk.handle import RunHandle
-from redflow_sdk.records import Run, RunStatus, Schedule, Stats, Step, WorkerInfo, WorkflowInfo
+from redflow_sdk.records import Failure, Payload, Run, RunStatus, Schedule, Stats, Step, WorkerInfo, WorkflowInfo
 from redflow_sdk.workflow import AnyWorkflow, Workflow
 
 InputT = TypeVar("InputT")
@@ -168,15 +169,20 @@ class Client:
         event: str,
         payload: object = None,
         *,
+        key: str | None = None,
         idempotency_key: str | None = None,
         idempotency_ttl: float | None = None,
     ) -> list[str]:
         """Emits an event: a run of every workflow that subscribes to it is started. Returns their ids.
 
+        Handlers that wait for the event with exactly this `key`, or with none, go on; so do those that begin to wait
+        for it within the next ten minutes.
         All emits with one `idempotency_key` within `idempotency_ttl` seconds (7 days), counted anew with each, are one.
         Raises InvalidInputError, SerializationError, UnavailableError.
         """
-        return await self._emit(emit_call("emit", event, payload, idempotency_key, idempotency_ttl))
+        return await self._emit(
+            emit_call("emit", event, payload, key=key, idempotency_key=idempotency_key, idempotency_ttl=idempotency_ttl)
+        )
 
     async def schedule_event(
         self,
@@ -188,12 +194,26 @@ class Client:
         idempotency_ttl: float | None = None,
     ) -> list[str]:
         """Emits an event whose runs are created now and start at `available_at`, an aware time."""
-        call = emit_call("schedule", event, payload, idempotency_key, idempotency_ttl)
+        call = emit_call("schedule", event, payload, idempotency_key=idempotency_key, idempotency_ttl=idempotency_ttl)
         return await self._emit(dataclasses.replace(call, available_at=check_aware("available_at", available_at)))
 
     async def _emit(self, call: EmitCall) -> list[str]:
         calls, io = self.connection()
         return await io.run(calls.emit_event(call))
+
+    async def complete_token(self, token: str, output: object = None) -> None:
+        """Gives the step that waits for the token its value. Once: a repeat of the same is taken.
+
+        Raises TokenNotFoundError, NotWaitingError when it was completed with something else, has timed out, or its run
+        has ended, and SerializationError, UnavailableError.
+        """
+        calls, io = self.connection()
+        await io.run(calls.complete_token(token, Payload(converter.encode(output))))
+
+    async def fail_token(self, token: str, message: str, *, type: str = "TokenFailed") -> None:
+        """Fails the step that waits for the token: it raises TokenFailedError. Otherwise like `complete_token`."""
+        calls, io = self.connection()
+        await io.run(calls.complete_token(token, Failure(type, message)))
 
     async def list_schedules(self, *, workflow: str | None = None) -> list[Schedule]:
         """The cron schedules in force, of one workflow or of all, by the names of their workflows."""

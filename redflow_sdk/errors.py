@@ -66,6 +66,10 @@ class ChildCanceledError(StepFailedError):
     """A run that a step waited for was canceled."""
 
 
+class TokenFailedError(StepFailedError):
+    """Somebody has failed the token that a step waited for; `failure` is how."""
+
+
 class RunCanceledError(RedflowError):
     """Raised in `def` handlers and steps of a run that was canceled or lost to this worker."""
 
@@ -91,6 +95,14 @@ class InvalidInputError(RedflowError, ValueError):
 
 class RunNotFoundError(RedflowError, LookupError):
     """There is no run with this id."""
+
+
+class TokenNotFoundError(RedflowError, LookupError):
+    """No step waits, or has waited, for this token."""
+
+
+class NotWaitingError(RedflowError):
+    """What is to be completed does not wait any more."""
 
 
 class UnknownWorkflowError(RedflowError, LookupError):

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from redflow_sdk._types import Json
 from redflow_sdk.retry import RetryPolicy
+
+T_co = TypeVar("T_co", covariant=True)
 
 RunStatus = Literal["scheduled", "queued", "running", "waiting", "succeeded", "failed", "canceled", "unknown"]
 """`unknown` is one that a newer gateway has and this SDK does not."""
@@ -37,6 +39,25 @@ class Payload:
 
 
 @dataclass(frozen=True, slots=True)
+class Event(Generic[T_co]):
+    """An event that a wait has got. `key` is None for one without; `time` is when it was emitted, aware, in UTC."""
+
+    id: str
+    name: str
+    key: str | None
+    payload: T_co
+    time: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Raced(Generic[T_co]):
+    """How a race has ended: which member was first, by its name in the call, and its value."""
+
+    winner: str
+    value: T_co
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """How something failed."""
 
@@ -54,12 +75,13 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class WaitingFor:
-    """One thing a run waits for, such as "backing_off" or "no_worker", and until when if that is known."""
+    """One thing a run waits for, such as "backing_off" or "no_worker", since and until when if that is known."""
 
     kind: str
     until: datetime | None = None
     detail: str = ""
     step_name: str = ""
+    since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +113,8 @@ class Run:
     failure_handler: str = ""
     """What became of the failure handler: pending, done, failed or not_run; empty when there is nothing to say."""
     failure_handler_failure: Failure | None = None
+    open_waits: int = 0
+    """How many of its steps wait; `waiting_for` says for what, which listings leave out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +131,11 @@ class Step:
     started_at: datetime | None = None
     finished_at: datetime | None = None
     child_run_id: str = ""
-    """The run that the step waits for, or waited for."""
+    """The run that the step waits for, waited for, or has started."""
+    tries: int = 0
+    """How often its function was called in that attempt; 0 for what is no function."""
+    event_id: str = ""
+    """The event that a wait has got; empty when it has timed out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +190,7 @@ class WorkflowInfo:
 class WorkerInfo:
     """A worker that is connected to some gateway. `id` stays the same when it connects anew.
 
-    `leases` and `is_draining` may be ten seconds old: so often gateways tell of their workers.
+    `leases`, `parked` and `is_draining` may be ten seconds old: so often gateways tell of their workers.
     """
 
     id: str
@@ -178,6 +206,8 @@ class WorkerInfo:
     """How many runs it works on at once."""
     leases: int
     """How many it holds."""
+    parked: int
+    """How many of these wait in its memory, and take up no slot."""
     is_draining: bool
     """It ends, and takes nothing more."""
     connected_at: datetime
@@ -187,7 +217,7 @@ class WorkerInfo:
     @property
     def free_slots(self) -> int:
         """How many more runs it would take."""
-        return 0 if self.is_draining else max(0, self.slot_limit - self.leases)
+        return 0 if self.is_draining else max(0, self.slot_limit - self.leases + self.parked)
 
     def serves(self, queue: str, workflow: str) -> bool:
         """Whether it takes runs of the workflow from the queue."""
@@ -212,3 +242,6 @@ class Stats:
     """Those with runs that filled last, at most 500."""
     lane_count: int
     """All those with runs."""
+    events_remembered: int = 0
+    events_dropped: int = 0
+    """Events that waits can still get, and those that were forgotten early because there were too many."""

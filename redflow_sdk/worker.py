@@ -21,9 +21,10 @@ from redflow_sdk._connection import Connection
 from redflow_sdk._crew import Crew
 from redflow_sdk._fence import Fence
 from redflow_sdk._loop_watch import LoopWatch
-from redflow_sdk._messages import CronDefinition, Definition, Opening
 from redflow_sdk._names import check_name
 from redflow_sdk._numbers import check_count, check_seconds
+from redflow_sdk._opening import CronDefinition, Definition, Opening
+from redflow_sdk._parking import ParkingRules, Waiting
 from redflow_sdk._protocol import WorkerProtocol
 from redflow_sdk._transport.channel import target_or_default
 from redflow_sdk._transport.thread import IoThread, io_thread
@@ -59,8 +60,11 @@ class Worker:
     workflows. `concurrency` is how many runs it works on at once. `owner` names the set of workflows: one owner, one
     set; workers that serve different sets need different owners (default: REDFLOW_OWNER, or "default"). `build_id`
     tells builds apart in a rolling deploy (default: a digest of the definitions). `drain_grace` is how long, in
-    seconds, runs may take to finish on shutdown before they are handed back. Raises InvalidInputError for arguments
-    that make no sense.
+    seconds, runs may take to finish on shutdown before they are handed back. A handler that waits is kept in memory for
+    up to `park_window` seconds, and goes on where it is; so are `max_parked` of them at once, which take up no slot.
+    Otherwise it ends, and runs again from its start with its steps on record. 0 of either keeps none. With
+    REDFLOW_WAITING=replay it always ends, also when the wait is over at once: so a test sees whether its workflows can
+    be run again. Raises InvalidInputError for arguments that make no sense.
 
         await Worker(workflows=[greet]).run()        # until SIGTERM or SIGINT
 
@@ -79,6 +83,8 @@ class Worker:
         name: str | None = None,
         build_id: str | None = None,
         drain_grace: float = 30.0,
+        park_window: float = 10.0,
+        max_parked: int = 1000,
     ) -> None:
         for index, workflow in enumerate(workflows):
             if not isinstance(workflow, Workflow):
@@ -97,6 +103,10 @@ class Worker:
         self._owner = check_name("owner", owner or os.environ.get("REDFLOW_OWNER") or "default")
         self._name = check_name("name", name or f"{socket.gethostname()}-{os.getpid()}")
         self._build_id = check_name("build_id", build_id or _build_id(workflows))
+        window_s = check_seconds("park_window", park_window, lowest=0.0)
+        limit = check_count("max_parked", max_parked, 0, MAX_CONCURRENCY)
+        waiting = Waiting.of_environment()
+        self._parking = ParkingRules(window_s, limit if window_s and waiting is Waiting.PARK else 0, waiting)
         self._drain_grace_s = check_seconds("drain_grace", drain_grace, lowest=0.0)
         self._running: Running | None = None
         self._ending: Running | None = None
@@ -121,7 +131,7 @@ class Worker:
             raise RuntimeError("the worker was started before")
         self._was_started = True
         io = io_thread()
-        crew = Crew(self._workflows, self._concurrency, io.loop)
+        crew = Crew(self._workflows, self._concurrency, self._parking, io.loop)
         protocol, connection = await io.run(_make_connection(self._target, self._opening(), crew))
         crew.connect(protocol)
         watch = LoopWatch(asyncio.get_running_loop(), threading.get_ident())
@@ -190,7 +200,8 @@ class Worker:
         return Opening(
             owner=self._owner,
             worker_name=self._name,
-            instance_id=secrets.token_urlsafe(12),
+            # Commands take it as an argument, so it must not begin with a hyphen.
+            instance_id=secrets.token_hex(8),
             build_id=self._build_id,
             queues=self._queues,
             definitions=tuple(map(_definition, self._workflows.values())),

@@ -19,6 +19,7 @@ from redflow_server.engine.sessions import Sessions
 from redflow_server.engine.steps import Steps
 from redflow_server.engine.stops import EarlyStops
 from redflow_server.engine.system import System
+from redflow_server.engine.tokens import Tokens
 from redflow_server.engine.upkeep import Upkeep
 from redflow_server.engine.waiters import Waiters
 from redflow_server.loops.duties import Duties
@@ -77,6 +78,7 @@ class Gateway:
         )
         self._runs = Runs(self.store, self._waiters, config.limits)
         self._events = Events(self.store, config.limits)
+        self._tokens = Tokens(self.store, config.limits)
         self._system = System(self.store, self._admin, config.prefix, config.allows_reset)
         upkeep = Upkeep(self.store, config.timing, self._dispatcher, self.telemetry, config.upkeep)
         self.duties = Duties(
@@ -124,7 +126,7 @@ class Gateway:
         writer = SessionWriter(timing.lease_ms, timing.cancel_grace_ms, opened)
         return RpcServer(
             worker=WorkerService(self._sessions, Steps(self.store), reader, writer, self.telemetry),
-            runs=RunService(self._runs),
+            runs=RunService(self._runs, self._tokens),
             events=EventService(self._events),
             workflows=WorkflowService(self._registry),
             system=SystemService(self._system, self._runs, info),
@@ -176,6 +178,10 @@ class Gateway:
     def stop_handler(self, stop: Stop) -> None:
         """The holder of a lease has to stop its handler."""
         self._sessions.push_stop(stop)
+
+    def wait_over(self, lease_token: str, step_name: str) -> None:
+        """A wait is over of a run whose lease is held here."""
+        self._sessions.push_resolution(lease_token, step_name)
 
     def finished(self, run_id: str) -> None:
         """A run that somebody here waits for has ended."""

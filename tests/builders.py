@@ -7,7 +7,7 @@ A builder `a_thing(**changes)` makes a request; a test names only what it is abo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -26,6 +26,7 @@ from redflow_server.domain.leases import (
     FailAttempt,
     Lane,
     LeaseStanding,
+    ListedLease,
     RecordStep,
     Release,
     ReleaseReason,
@@ -156,6 +157,11 @@ AWKWARD_BYTES: Final = {
 """Payloads that come back changed when somebody on the way reads them as text, a number or a pattern."""
 
 
+def a_listing(lease: ClaimedRun, *open_waits: str) -> tuple[str, ListedLease]:
+    """A lease as its worker lists it, with the waits that it takes to be open."""
+    return lease.run_id, ListedLease(lease.lease_token, open_waits)
+
+
 def a_lease(run_id: str) -> ClaimedRun:
     """A lease that the store never gave, for a run in whatever state."""
     return ClaimedRun(run_id, f"{run_id}.{new_secret()}", LANE, 1, 1, 1, None, ())
@@ -182,9 +188,11 @@ async def claim_one(store: Store, lane: Lane = LANE, **changes: Changes) -> Clai
     return run
 
 
-async def renew_one(store: Store, lease: ClaimedRun, stamp: Stamp = STAMP) -> LeaseStanding:
+async def renew_one(
+    store: Store, lease: ClaimedRun, stamp: Stamp = STAMP, open_waits: Iterable[str] = ()
+) -> LeaseStanding:
     """Renews one lease for a session: the receipt of its worker, or its heartbeat."""
-    [standing] = await store.renew(stamp, [(lease.run_id, lease.lease_token)], LEASE_MS, GRACE_MS)
+    [standing] = await store.renew(stamp, [a_listing(lease, *open_waits)], LEASE_MS, GRACE_MS)
     return standing
 
 
@@ -316,6 +324,8 @@ async def _content(redis: RedisCommand, key: str) -> Any:  # Any: what the type 
             return [str(item) for item in await redis("ZRANGE", key, 0, -1, "WITHSCORES")]
         case "set":
             return sorted(await redis("SMEMBERS", key))
+        case "stream":
+            return await redis("XRANGE", key, "-", "+")
         case "string":
             return await redis("GET", key)
         case other:

@@ -23,7 +23,7 @@ from redflow_sdk.proto.api.v1 import (
     workflow_service_pb2_grpc,
 )
 from redflow_sdk.proto.v1 import run_pb2
-from redflow_sdk.records import Run, RunStatus, Schedule, Stats, Step, WorkerInfo, WorkflowInfo
+from redflow_sdk.records import Failure, Payload, Run, RunStatus, Schedule, Stats, Step, WorkerInfo, WorkflowInfo
 
 CALL_TIMEOUT: Final = 15.0
 """Seconds until a call is given up."""
@@ -168,12 +168,23 @@ class Calls:
             idempotency_key=emit.idempotency_key or "",
             request_id=secrets.token_urlsafe(16),
         )
+        if emit.key is not None:
+            request.key = emit.key
         if emit.available_at is not None:
             request.available_time.CopyFrom(convert.timestamp(emit.available_at))
         if emit.idempotency_ttl is not None:
             request.idempotency_ttl.CopyFrom(convert.duration(emit.idempotency_ttl))
         response = await call(self._events.EmitEvent, request, CALL_TIMEOUT)
         return list(response.run_ids)
+
+    async def complete_token(self, token: str, outcome: Payload | Failure) -> None:
+        """Ends the wait for a token; a repeat of the same is taken."""
+        request = run_service_pb2.CompleteTokenRequest(token=token)
+        if isinstance(outcome, Failure):
+            request.failure.CopyFrom(convert.failure(outcome))
+        else:
+            request.output.CopyFrom(convert.payload(outcome))
+        await call(self._runs.CompleteToken, request, CALL_TIMEOUT)
 
     async def list_workers(self) -> list[WorkerInfo]:
         """The connected workers, by name."""

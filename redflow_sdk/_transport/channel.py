@@ -40,6 +40,8 @@ ERRORS: Final[Mapping[str, type[errors.RedflowError]]] = {
     "PAYLOAD_TOO_LARGE": errors.InvalidInputError,
     "RUN_NOT_FOUND": errors.RunNotFoundError,
     "WORKFLOW_NOT_FOUND": errors.UnknownWorkflowError,
+    "TOKEN_NOT_FOUND": errors.TokenNotFoundError,
+    "NOT_WAITING": errors.NotWaitingError,
     "IDEMPOTENCY_KEY_REUSED": errors.IdempotencyKeyReusedError,
     "STORE_UNAVAILABLE": errors.UnavailableError,
     "GATEWAY_DRAINING": errors.UnavailableError,

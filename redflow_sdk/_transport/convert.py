@@ -187,6 +187,7 @@ def run_of(message: run_pb2.Run) -> Run:
                 moment_of(waiting, "until_time"),
                 waiting.detail,
                 waiting.step_name,
+                moment_of(waiting, "since_time"),
             )
             for waiting in message.waiting_for
         ),
@@ -195,6 +196,7 @@ def run_of(message: run_pb2.Run) -> Run:
         failure_handler_failure=failure_of(message.failure_handler_failure)
         if message.HasField("failure_handler_failure")
         else None,
+        open_waits=message.open_waits,
     )
 
 
@@ -211,6 +213,8 @@ def step_of(message: run_pb2.Step) -> Step:
         started_at=moment_of(message, "start_time"),
         finished_at=moment_of(message, "finish_time"),
         child_run_id=message.child_run_id,
+        tries=message.tries,
+        event_id=message.event_id,
     )
 
 
@@ -280,6 +284,7 @@ def worker_of(message: system_service_pb2.Worker) -> WorkerInfo:
         workflows=tuple(message.workflows),
         slot_limit=message.slot_limit,
         leases=message.leases,
+        parked=message.parked,
         is_draining=message.draining,
         connected_at=moment_of(message, "connect_time") or _EPOCH,
         gateway_id=message.gateway_id,
@@ -293,4 +298,6 @@ def stats_of(message: system_service_pb2.GetStatsResponse) -> Stats:
         runs={RUN_STATUS_OF.get(count.status, "unknown"): count.count for count in message.runs},
         lanes=tuple(LaneDepth(lane.queue, lane.workflow, lane.depth) for lane in message.lanes),
         lane_count=message.lane_count,
+        events_remembered=message.events_remembered,
+        events_dropped=message.events_dropped,
     )

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
+from redflow_sdk._envelopes import Incoming
 from redflow_sdk._messages import (
     Answer,
     Assignment,
-    Incoming,
-    Opened,
-    RegistrationProblem,
+    Resolution,
     SessionError,
     StepKind,
     StepSnapshot,
+    StepState,
     Stop,
     StopReason,
-    Timing,
     Verdict,
 )
+from redflow_sdk._opening import Opened, RegistrationProblem, Timing
 from redflow_sdk._transport import convert
 from redflow_sdk.proto.v1 import run_pb2
 from redflow_sdk.proto.worker.v1 import worker_pb2 as pb
@@ -27,6 +27,11 @@ STOP_REASON_OF: Final = {
     pb.CancellationReason.Value(f"CANCELLATION_REASON_{reason.name}"): reason
     for reason in StopReason
     if reason is not StopReason.WORKER_STOPPED
+}
+STEP_STATE_OF: Final = {
+    run_pb2.StepStatus.Value(f"STEP_STATUS_{state.name}"): state
+    for state in StepState
+    if state is not StepState.UNKNOWN
 }
 STEP_KIND_OF: Final = {run_pb2.StepKind.Value(f"STEP_KIND_{kind.name}"): kind for kind in StepKind}
 
@@ -47,6 +52,7 @@ def incoming(response: pb.SessionResponse) -> Incoming:
         stops=tuple(map(_stop, (*response.cancellations, *reply.cancellations))),
         lost=tuple(reply.lost_lease_tokens),
         answers=tuple(answers),
+        resolutions=tuple(Resolution(each.lease_token, snapshot(each.step)) for each in response.wait_resolutions),
         assignments=tuple(map(_assignment, response.assignments)),
         is_drained=response.HasField("drain_ack"),
         reconnect_delay_s=convert.seconds_of(response.gateway_draining.reconnect_delay) if draining else None,
@@ -122,12 +128,17 @@ def snapshot(message: pb.StepSnapshot) -> StepSnapshot:
     return StepSnapshot(
         name=message.step_name,
         seq=message.step_seq,
-        succeeded=message.status == run_pb2.STEP_STATUS_SUCCEEDED,
+        state=STEP_STATE_OF.get(message.status, StepState.UNKNOWN),
         attempt=message.attempt,
         is_final=message.final,
         output=convert.payload_of(message.output) if value == "output" else None,
         failure=convert.failure_of(message.failure) if value == "failure" else None,
         is_by_reference=value == "output_ref",
         kind=STEP_KIND_OF.get(message.step_kind, StepKind.FUNCTION),
-        is_open=message.status == run_pb2.STEP_STATUS_WAITING,
+        resolved_seq=message.resolved_seq,
+        event_id=message.event_id,
+        event_time=convert.moment_of(message, "event_time"),
+        tries=message.tries,
+        token=message.token,
+        child_run_id=message.child_run_id,
     )

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 from typing import Final
 
+from redflow_sdk._envelopes import Outgoing
 from redflow_sdk._messages import (
+    BeginWaits,
     Canceled,
+    ChildTarget,
     Completed,
-    Definition,
     Emit,
+    EventTarget,
     Failed,
     FailureHandled,
     HeldLease,
     Item,
     LeaseState,
-    Opening,
-    Outgoing,
     RejectReason,
     Release,
     ReleaseReason,
-    StartWait,
+    RunStart,
+    Start,
     StepReport,
     Suspend,
+    TimerTarget,
+    TokenTarget,
     Wait,
 )
+from redflow_sdk._opening import Definition, Opening
 from redflow_sdk._transport import convert
 from redflow_sdk.proto.v1 import run_pb2, workflow_pb2
 from redflow_sdk.proto.worker.v1 import worker_pb2 as pb
@@ -59,14 +64,14 @@ def outgoing_request(outgoing: Outgoing) -> pb.SessionRequest:
 
 
 def _held(lease: HeldLease) -> pb.HeldLease:
-    return pb.HeldLease(lease_token=lease.lease_token, state=LEASE_STATE[lease.state])
+    return pb.HeldLease(lease_token=lease.lease_token, state=LEASE_STATE[lease.state], open_waits=lease.open_waits)
 
 
 def _open(opening: Opening) -> pb.OpenSession:
     return pb.OpenSession(
         min_revision=REVISION,
         max_revision=REVISION,
-        capabilities=[pb.CAPABILITY_LAZY_OUTPUTS, pb.CAPABILITY_FAILURE_HANDLERS],
+        capabilities=[pb.CAPABILITY_PARKING, pb.CAPABILITY_LAZY_OUTPUTS, pb.CAPABILITY_FAILURE_HANDLERS],
         owner=opening.owner,
         worker_name=opening.worker_name,
         instance_id=opening.instance_id,
@@ -121,22 +126,31 @@ def _add(request: pb.SessionRequest, request_id: int, item: Item) -> None:
                 step_kind=run_pb2.STEP_KIND_FUNCTION,
                 status=run_pb2.STEP_STATUS_FAILED if item.failure else run_pb2.STEP_STATUS_SUCCEEDED,
                 final=item.is_final,
+                tries=item.tries,
+                rivals=item.rivals,
             )
             report.elapsed.CopyFrom(convert.duration(item.elapsed_s))
             if item.failure is not None:
                 report.failure.CopyFrom(convert.failure(item.failure))
             elif (output := convert.payload(item.output)) is not None:
                 report.output.CopyFrom(output)
-        case StartWait():
+        case BeginWaits():
             command = request.step_commands.add(request_id=request_id, lease_token=token, steps_recorded=recorded)
-            command.step_name, command.step_seq = item.wait.name, item.wait.seq
-            _fill_wait(command.wait, item.wait)
+            for wait in item.waits:
+                _fill_wait(command.wait.waits.add(), wait)
+        case Start():
+            command = request.step_commands.add(request_id=request_id, lease_token=token, steps_recorded=recorded)
+            command.step_name, command.step_seq = item.name, item.seq
+            _fill_start(command.start_child, item.start)
+            policy = pb.PARENT_CLOSE_POLICY_CANCEL if item.ends_with_parent else pb.PARENT_CLOSE_POLICY_ABANDON
+            command.start_child.parent_close_policy = policy
         case Emit():
             command = request.step_commands.add(request_id=request_id, lease_token=token, steps_recorded=recorded)
             command.step_name, command.step_seq = item.name, item.seq
             _fill_emit(command.emit_event, item)
         case Suspend():
             suspension = request.suspensions.add(request_id=request_id, lease_token=token, steps_recorded=recorded)
+            suspension.park = item.parks
             for wait in item.waits:
                 _fill_wait(suspension.waits.add(), wait)
         case FailureHandled():
@@ -165,22 +179,49 @@ def _add(request: pb.SessionRequest, request_id: int, item: Item) -> None:
 
 
 def _fill_wait(message: pb.Wait, wait: Wait) -> None:
-    message.step_name, message.step_seq = wait.name, wait.seq
-    start = message.child.start
-    start.workflow = wait.start.workflow
-    start.input.CopyFrom(convert.payload(wait.start.input))
-    start.queue = wait.start.queue or ""
-    start.idempotency_key = wait.start.idempotency_key or ""
-    if wait.start.max_attempts is not None:
-        start.max_attempts = wait.start.max_attempts
-    if wait.start.priority:
-        start.priority = wait.start.priority
-    if wait.start.idempotency_ttl is not None:
-        start.idempotency_ttl.CopyFrom(convert.duration(wait.start.idempotency_ttl))
+    message.step_name, message.step_seq, message.group = wait.name, wait.seq, wait.group
+    match wait.target:
+        case TimerTarget(delay_s=delay_s, until=until):
+            message.timer.SetInParent()
+            if until is not None:
+                message.timer.until_time.CopyFrom(convert.timestamp(until))
+            else:
+                message.timer.delay.CopyFrom(convert.duration(delay_s or 0.0))
+        case EventTarget(event=event, key=key):
+            message.event.event_name = event
+            if key is not None:
+                message.event.key = key
+            _fill_timeout(message.event, wait)
+        case ChildTarget(start=start):
+            _fill_start(message.child.start, start)
+            _fill_timeout(message.child, wait)
+        case TokenTarget():
+            message.token.SetInParent()
+            _fill_timeout(message.token, wait)
+
+
+def _fill_timeout(message: pb.EventWait | pb.ChildWait | pb.TokenWait, wait: Wait) -> None:
+    if wait.timeout_s is not None:
+        message.timeout.CopyFrom(convert.duration(wait.timeout_s))
+
+
+def _fill_start(message: pb.ChildStart, start: RunStart) -> None:
+    message.workflow = start.workflow
+    message.input.CopyFrom(convert.payload(start.input))
+    message.queue = start.queue or ""
+    message.idempotency_key = start.idempotency_key or ""
+    if start.max_attempts is not None:
+        message.max_attempts = start.max_attempts
+    if start.priority:
+        message.priority = start.priority
+    if start.idempotency_ttl is not None:
+        message.idempotency_ttl.CopyFrom(convert.duration(start.idempotency_ttl))
 
 
 def _fill_emit(message: pb.EmitCommand, emit: Emit) -> None:
     message.event_name = emit.event
+    if emit.key is not None:
+        message.key = emit.key
     message.payload.CopyFrom(convert.payload(emit.payload))
     message.idempotency_key = emit.idempotency_key or ""
     if emit.idempotency_ttl is not None:

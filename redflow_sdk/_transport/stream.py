@@ -7,7 +7,10 @@ from typing import Final
 
 import grpc
 
-from redflow_sdk._messages import Incoming, Outgoing, StepSnapshot
+from redflow_sdk._envelopes import Incoming, Outgoing
+from redflow_sdk._messages import (
+    StepSnapshot,
+)
 from redflow_sdk._transport.channel import open_channel
 from redflow_sdk._transport.incoming import incoming, snapshot
 from redflow_sdk._transport.outgoing import outgoing_request

@@ -50,10 +50,14 @@ def ending_with(example: str) -> str:
     return f"example:\n  {example}"
 
 
-def add_output(parser: argparse.ArgumentParser) -> None:
+def add_output(parser: argparse.ArgumentParser, *flags: str) -> None:
     """The choice of table or JSON."""
     parser.add_argument(
-        "-o", "--output", choices=("table", "json"), default="table", help="what to print (%(default)s)"
+        *(flags or ("-o", "--output")),
+        dest="output",
+        choices=("table", "json"),
+        default="table",
+        help="what to print (%(default)s)",
     )
 
 

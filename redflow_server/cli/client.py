@@ -11,9 +11,11 @@ from typing import Final, TypeVar
 from redflow_sdk import (
     CanceledError,
     Client,
+    NotWaitingError,
     RedflowError,
     RunFailedError,
     RunNotFoundError,
+    TokenNotFoundError,
     UnavailableError,
     UnknownWorkflowError,
 )
@@ -30,6 +32,7 @@ ANY_RUN: Final = "run_any"
 _CODES: Final[tuple[tuple[type[RedflowError], ExitCode], ...]] = (
     (RunNotFoundError, ExitCode.NOT_FOUND),
     (UnknownWorkflowError, ExitCode.NOT_FOUND),
+    (TokenNotFoundError, ExitCode.NOT_FOUND),
     (RunFailedError, ExitCode.RUN_FAILED),
     (CanceledError, ExitCode.RUN_CANCELED),
     (UnavailableError, ExitCode.UNAVAILABLE),
@@ -117,6 +120,9 @@ def add_call(parser: argparse.ArgumentParser, command: ClientCommand) -> None:
 
 def _line(error: RedflowError) -> str:
     message = str(error) or type(error).__name__
-    # Of these the SDK makes sentences; ours stand behind the program's name.
-    is_sentence = isinstance(error, (RunFailedError, CanceledError))
-    return message[0].lower() + message[1:] if is_sentence else message
+    # These are sentences; ours stand behind the program's name.
+    if isinstance(error, (TokenNotFoundError, NotWaitingError)):
+        message = message.removesuffix(".")
+    elif not isinstance(error, (RunFailedError, CanceledError)):
+        return message
+    return message[0].lower() + message[1:]

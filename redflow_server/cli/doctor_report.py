@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.cli.faults import CommandFailed
@@ -13,6 +14,7 @@ from redflow_server.cli.redis_faults import redis_fault
 from redflow_server.domain.errors import StoreUnavailable
 from redflow_server.domain.runs import LaneDepth
 from redflow_server.store.admin import Admin, RedisReport
+from redflow_server.store.gauges import Gauges, read_gauges
 from redflow_server.store.invariants import Violation, check
 from redflow_server.store.keys import Keys
 from redflow_server.store.unserved import unserved_lanes
@@ -29,7 +31,7 @@ def examine(arguments: argparse.Namespace) -> ExitCode:
             raise CommandFailed(f"{fault}; give it an administrator's user", fault.code) from error
         raise fault from error
     write(_document(seen) if arguments.output == "json" else _tables(seen))
-    # Lanes without a worker are no fault: it may be on its way.
+    # Lanes without a worker, and what gateways have left to do, are no fault: these may be on their way.
     is_fit = not any(problem.is_fatal for problem in seen.report.problems)
     return ExitCode.OK if is_fit and not seen.findings else ExitCode.REFUSED
 
@@ -39,6 +41,13 @@ class _Seen:
     report: RedisReport
     findings: list[Violation]
     unserved: tuple[LaneDepth, ...]
+    gauges: Gauges
+
+    @property
+    def overdue_since(self) -> datetime | None:
+        """When the first of the overdue waits should have ended."""
+        at_ms = self.gauges.overdue_since_ms
+        return None if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC)
 
 
 async def _examine(url: str, keys: Keys) -> _Seen:
@@ -46,7 +55,8 @@ async def _examine(url: str, keys: Keys) -> _Seen:
     try:
         report = await Admin(dial, keys).inspect(accepts_eviction=False)
         async with dial.client() as client:
-            return _Seen(report, await check(client, keys), await unserved_lanes(client, keys))
+            findings = await check(client, keys)
+            return _Seen(report, findings, await unserved_lanes(client, keys), await read_gauges(client, keys))
     finally:
         await dial.close()
 
@@ -72,6 +82,14 @@ def _tables(seen: _Seen) -> str:
     if seen.unserved:
         rows = [(lane.queue, lane.workflow, lane.depth) for lane in seen.unserved]
         parts.append("no worker serves\n" + table(("queue", "workflow", "runs"), rows))
+    left = (
+        ("waits whose time is over", seen.gauges.overdue_waits, seen.overdue_since),
+        ("events on their way to waits", seen.gauges.deliveries, None),
+    )
+    if any(count for _, count, _ in left):
+        parts.append("left to gateways\n" + table(("what", "number", "since"), [row for row in left if row[1]]))
+    if seen.gauges.dropped:
+        parts.append(f"events forgotten early, because there were too many: {seen.gauges.dropped}")
     return "\n\n".join(parts)
 
 
@@ -92,5 +110,11 @@ def _document(seen: _Seen) -> str:
             "unserved": [
                 {"queue": lane.queue, "workflow": lane.workflow, "runs": lane.depth} for lane in seen.unserved
             ],
+            "waits": {"overdue": seen.gauges.overdue_waits, "overdue_since": seen.overdue_since},
+            "events": {
+                "left_to_deliver": seen.gauges.deliveries,
+                "remembered": seen.gauges.remembered,
+                "dropped": seen.gauges.dropped,
+            },
         }
     )

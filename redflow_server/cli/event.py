@@ -1,4 +1,4 @@
-"""`redflow event`: telling all workflows that subscribe to a name, and waiting for their runs."""
+"""`redflow event`: telling workflows and runs of what has happened, and waiting for the runs that it starts."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from redflow_server.cli.faults import CommandFailed
 from redflow_server.cli.output import json_document, say, table, write
 from redflow_server.cli.start_arguments import (
     add_begin,
+    add_idempotency,
     add_json,
-    add_key,
     add_wait,
     begin_of,
     check_together,
@@ -37,13 +37,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     about = (
         "Emit an event: a run of every workflow that subscribes to it is started, with the payload as its input,\n"
-        "which is null by default. Prints the ids of the runs."
+        "which is null by default. Prints the ids of these runs. Runs that wait for it, with this key or without\n"
+        "one, go on."
     )
     example = """redflow event emit order.paid --payload '{"id": "A-17"}' --key A-17"""
-    emitted = add_verb(verbs, "emit", "emit an event, which starts runs", example, about=about)
-    emitted.add_argument("event", type=text, metavar="NAME", help="what workflows subscribe to")
+    emitted = add_verb(verbs, "emit", "emit an event, which starts runs and ends waits", example, about=about)
+    emitted.add_argument("event", type=text, metavar="NAME", help="what workflows subscribe to, and runs wait for")
     add_json(emitted, "payload")
-    add_key(emitted, "all emits of the event with it are one")
+    emitted.add_argument("--key", type=text, help="which of the waits for the event end (default: those without a key)")
+    add_idempotency(emitted, "all emits of the event with it are one")
     add_begin(emitted)
     add_wait(emitted, "wait for the ends of all its runs and show them")
     add_call(emitted, _emit)
@@ -51,18 +53,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def _emit(connection: Connection, arguments: argparse.Namespace) -> ExitCode:
     check_together(arguments)
-    client, payload, at = connection.client, read_json(arguments), begin_of(arguments)
-    key, ttl_s = arguments.key, arguments.key_ttl
+    client, event, at = connection.client, arguments.event, begin_of(arguments)
+    if at is not None and arguments.key is not None:
+        raise CommandFailed("--key goes with neither --at nor --delay: waits hear of no such event", ExitCode.USAGE)
+    payload, key, ttl_s = read_json(arguments), arguments.idempotency_key, arguments.idempotency_ttl
     emit = (
-        client.emit_event(arguments.event, payload, idempotency_key=key, idempotency_ttl=ttl_s)
+        client.emit_event(event, payload, key=arguments.key, idempotency_key=key, idempotency_ttl=ttl_s)
         if at is None
-        else client.schedule_event(
-            arguments.event, payload, available_at=at, idempotency_key=key, idempotency_ttl=ttl_s
-        )
+        else client.schedule_event(event, payload, available_at=at, idempotency_key=key, idempotency_ttl=ttl_s)
     )
     run_ids = await connection.answer(emit)
     if not run_ids:
-        say(f"no workflow subscribes to {arguments.event}")
+        say(f"no workflow subscribes to {event}")
     if arguments.wait:
         return await _show_ends(connection, arguments, run_ids)
     if arguments.output == "json":

@@ -28,7 +28,7 @@ MEANING: Final[Mapping[ExitCode, str]] = {
     ExitCode.REFUSED: "refused, failed, or doctor has findings",
     ExitCode.USAGE: "the command line is wrong",
     ExitCode.UNAVAILABLE: "the gateway or its Redis is away",
-    ExitCode.NOT_FOUND: "there is no such run, workflow, queue, worker or schedule",
+    ExitCode.NOT_FOUND: "there is no such run, workflow, queue, worker, schedule or token",
     ExitCode.RUN_FAILED: "the run that was waited for has failed",
     ExitCode.RUN_CANCELED: "the run that was waited for was canceled",
     ExitCode.TIMED_OUT: "the run has not ended in time",

@@ -14,11 +14,12 @@ from redflow_server.cli.client import Connection, add_call
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.cli.faults import CommandFailed
 from redflow_server.cli.output import card, json_document, say, write
+from redflow_server.cli.run_waiting import list_waiting
 from redflow_server.cli.run_watch import watch
 from redflow_server.cli.start_arguments import (
     add_begin,
+    add_idempotency,
     add_json,
-    add_key,
     add_timeout,
     add_wait,
     begin_of,
@@ -64,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_start(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("workflow", type=text, metavar="WORKFLOW", help="the name of a registered workflow")
     add_json(parser, "input")
-    add_key(parser, "one run of all starts with it")
+    add_idempotency(parser, "one run of all starts with it")
     parser.add_argument("--queue", type=text, help="instead of the workflow's; the workflow may then be unknown yet")
     parser.add_argument("--priority", type=whole(-1000, 1000), default=0, metavar="N", help="-1000 to 1000, 0")
     parser.add_argument(
@@ -78,6 +79,7 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
 def _add_list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workflow", type=text, metavar="WORKFLOW", help="only runs of this workflow")
     parser.add_argument("--status", choices=get_args(RunStatus), help="only runs in this status")
+    parser.add_argument("--waiting", action="store_true", help="only open runs that wait, each with what it waits for")
     parser.add_argument("--limit", type=whole(1, 500), default=50, metavar="N", help="at most so many (%(default)s)")
     parser.add_argument("--offset", type=whole(0, 10_000), default=0, metavar="N", help="after the first so many")
     add_call(parser, _list)
@@ -91,8 +93,8 @@ async def _start(connection: Connection, arguments: argparse.Namespace) -> ExitC
     start = connection.client.start(
         arguments.workflow,
         read_json(arguments),
-        idempotency_key=arguments.key,
-        idempotency_ttl=arguments.key_ttl,
+        idempotency_key=arguments.idempotency_key,
+        idempotency_ttl=arguments.idempotency_ttl,
         available_at=begin_of(arguments),
         queue=arguments.queue,
         priority=arguments.priority,
@@ -123,11 +125,15 @@ async def _steps(connection: Connection, arguments: argparse.Namespace) -> ExitC
     if arguments.output == "json":
         write(json_document({"steps": list(map(run_views.step_document, steps))}))
     else:
-        write(run_views.steps_table(steps))
+        is_waiting = any(step.status == "waiting" for step in steps)
+        run = await connection.answer(connection.client.get_run(arguments.id)) if is_waiting else None
+        write(run_views.steps_table(steps, run.waiting_for if run else ()))
     return ExitCode.OK
 
 
 async def _list(connection: Connection, arguments: argparse.Namespace) -> ExitCode:
+    if arguments.waiting:
+        return await list_waiting(connection, arguments)
     runs = connection.client.list_runs(workflow=arguments.workflow, status=arguments.status)
     page = await connection.answer(runs.page(arguments.limit, arguments.offset))
     if arguments.output == "json":

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from redflow_sdk import Failure, Run, Step
 from redflow_sdk.records import WaitingFor
 from redflow_server.cli.escaping import printable_block, shortened
-from redflow_server.cli.output import card, iso_time, table
+from redflow_server.cli.output import card, table
+from redflow_server.cli.wait_views import (
+    Document,
+    failure_words,
+    until_words,
+    wait_document,
+    waits_in_words,
+    waits_of_run,
+)
 
 SUMMARY_COLUMNS: Final = 60
-SUMMARY_WAITS: Final = 5
-
-Document = dict[str, Any]  # Any: JSON, and times that become it
+STEP_COLUMNS: Final = (
+    *("seq", "name", "kind", "status", "attempt", "tries", "started", "finished", "outcome", "child_run"),
+)
 
 
 def listed_document(run: Run) -> Document:
@@ -38,7 +46,8 @@ def listed_document(run: Run) -> Document:
         "delivery_count": run.delivery_count,
         "losses": run.losses,
         "worker_name": run.worker_name,
-        "waiting_for": list(map(_waiting_document, run.waiting_for)),
+        "open_waits": run.open_waits,
+        "waiting_for": list(map(wait_document, run.waiting_for)),
     }
 
 
@@ -54,10 +63,6 @@ def run_document(run: Run) -> Document:
     }
 
 
-def _waiting_document(what: WaitingFor) -> Document:
-    return {"kind": what.kind, "until": what.until, "detail": what.detail, "step_name": what.step_name}
-
-
 def step_document(step: Step) -> Document:
     """A step of a run."""
     return {
@@ -71,6 +76,8 @@ def step_document(step: Step) -> Document:
         "output": step.output,
         "failure": failure_document(step.failure),
         "child_run_id": step.child_run_id,
+        "tries": step.tries,
+        "event_id": step.event_id,
     }
 
 
@@ -92,20 +99,23 @@ def failure_document(failure: Failure | None) -> Document | None:
 
 
 def run_card(run: Run) -> str:
-    """A run, without what it does not have, and the traceback of its failure."""
+    """A run, without what it does not have, what it waits for, and the traceback of its failure."""
     fields: dict[str, object] = {
         **listed_document(run),
         "attempt": f"{run.attempt} of {run.max_attempts}",
-        "waiting_for": ", ".join(_waits(run)),
         "input": _short_json(run.input),
         "output": _short_json(run.output) if run.status == "succeeded" else None,
         "failure": _summary(run.failure),
         "failure_handler": _handler(run),
     }
-    del fields["max_attempts"]
-    shown = card({name: value for name, value in fields.items() if value not in (None, "")})
-    traceback = run.failure.traceback.rstrip() if run.failure else ""
-    return f"{shown}\n\n{printable_block(traceback)}" if traceback else shown
+    for name in ("max_attempts", "open_waits", "waiting_for"):
+        del fields[name]
+    parts = [card({name: value for name, value in fields.items() if value not in (None, "")})]
+    if run.waiting_for:
+        parts.append(waits_of_run(run))
+    if run.failure and (traceback := run.failure.traceback.rstrip()):
+        parts.append(printable_block(traceback))
+    return "\n\n".join(parts)
 
 
 def runs_table(runs: Iterable[Run]) -> str:
@@ -118,17 +128,27 @@ def _progress(run: Run) -> tuple[object, ...]:
     return f"{run.attempt}/{run.max_attempts}", run.created_at, run.finished_at
 
 
-def steps_table(steps: Iterable[Step]) -> str:
-    """Steps, a line for each; a column for the runs that they wait for, or waited for, if there are any."""
-    rows = list(map(_step_row, steps))
-    header = ("seq", "name", "kind", "status", "attempt", "started", "finished", "outcome", "child_run")
-    width = len(header) if any(row[-1] for row in rows) else len(header) - 1
-    return table(header[:width], [row[:width] for row in rows])
+def steps_table(steps: Iterable[Step], waits: Iterable[WaitingFor] = ()) -> str:
+    """Steps, a line for each, and what the open ones wait for. Where there are such there is a column for the runs that
+    they wait for, waited for or have started, and for the calls of functions that took more than one.
+    """
+    waits_by_step = {what.step_name: what for what in waits}
+    rows = [_step_row(step, waits_by_step) for step in steps]
+    left_out = set()
+    if not any(row["child_run"] for row in rows):
+        left_out.add("child_run")
+    if all(row["tries"] in (None, 1) for row in rows):
+        left_out.add("tries")
+    columns = [name for name in STEP_COLUMNS if name not in left_out]
+    return table(columns, [[row[name] for name in columns] for row in rows])
 
 
-def _step_row(step: Step) -> tuple[object, ...]:
-    what = step.seq, step.name, step.kind, step.status, step.attempt, step.started_at, step.finished_at
-    return *what, _outcome(step), step.child_run_id
+def _step_row(step: Step, waits: Mapping[str, WaitingFor]) -> Mapping[str, object]:
+    what = step.seq, step.name, step.kind, step.status, step.attempt, step.tries or None
+    times = step.started_at, step.finished_at
+    is_open = step.status == "waiting" and step.name in waits
+    outcome = until_words(waits[step.name], step.child_run_id) if is_open else _outcome(step)
+    return dict(zip(STEP_COLUMNS, (*what, *times, outcome, step.child_run_id), strict=True))
 
 
 def ends_table(runs: Iterable[Run]) -> str:
@@ -148,7 +168,7 @@ def run_news(run: Run) -> str:
         return shortened(run.cancel_reason, SUMMARY_COLUMNS)
     on = f" on {run.worker_name}" if run.worker_name else ""
     parts = [f"attempt {run.attempt} of {run.max_attempts}{on}"] if run.attempt else []
-    parts += _waits(run)
+    parts += waits_in_words(run)
     if failed and run.status != "running":
         parts.append(f"after {failed}")
     if run.cancel_requested_at:
@@ -165,30 +185,20 @@ def step_news(step: Step) -> str:
 def _outcome(step: Step) -> str:
     if step.failure is not None:
         return shortened(_summary(step.failure) or "", SUMMARY_COLUMNS)
-    return shortened(_short_json(step.output), SUMMARY_COLUMNS) if step.status == "succeeded" else ""
+    if step.status != "succeeded" or step.kind in ("timer", "start"):
+        return ""
+    if step.kind == "event" and not step.event_id:
+        return "timed out"
+    return shortened(_short_json(step.output), SUMMARY_COLUMNS)
 
 
 def _summary(failure: Failure | None) -> str | None:
-    return None if failure is None else f"{failure.type}: {failure.message}"
+    return None if failure is None else failure_words(failure)
 
 
 def _handler(run: Run) -> str:
     failed = _summary(run.failure_handler_failure)
     return f"{run.failure_handler} ({failed})" if failed else run.failure_handler
-
-
-def _waits(run: Run) -> list[str]:
-    """What a run waits for; of many things the first ones."""
-    waits = run.waiting_for
-    words = list(map(_waiting, waits[:SUMMARY_WAITS]))
-    return words if len(words) == len(waits) else [*words, f"and {len(waits) - len(words)} more"]
-
-
-def _waiting(what: WaitingFor) -> str:
-    until = f" until {iso_time(what.until)}" if what.until else ""
-    detail = f" ({what.detail})" if what.detail else ""
-    step = f" of step {what.step_name}" if what.step_name else ""
-    return f"{what.kind}{step}{until}{detail}"
 
 
 def _short_json(value: object) -> str:

@@ -17,6 +17,7 @@ from redflow_server.cli.escaping import printable
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.cli.faults import CommandFailed
 from redflow_server.cli.output import iso_time, json_line, say, write
+from redflow_server.cli.wait_views import Document, seen_of_waits
 
 ENDED: Final = ("succeeded", "failed", "canceled")
 LOOK_EVERY_S: Final = 0.5
@@ -59,7 +60,7 @@ class Changes:
 def _state(change: Change) -> tuple[object, ...]:
     if isinstance(change, Step):
         return change.status, change.attempt
-    waits = tuple((what.kind, what.step_name, what.until) for what in change.waiting_for)
+    waits = seen_of_waits(change)
     return change.status, change.attempt, change.worker_name, waits, change.cancel_requested_at
 
 
@@ -105,7 +106,7 @@ def _at(change: Change) -> datetime:
     return change.finished_at or datetime.now(UTC)
 
 
-def _document(change: Change) -> run_views.Document:
+def _document(change: Change) -> Document:
     """A change. The names of the fields are a promise."""
     if isinstance(change, Step):
         return {"change": "step", "at": _at(change), **run_views.step_document(change)}

@@ -41,11 +41,14 @@ def read_json(arguments: argparse.Namespace) -> Any:  # Any: JSON
         raise CommandFailed(f"{place} {error}", ExitCode.USAGE) from error
 
 
-def add_key(parser: argparse.ArgumentParser, meaning: str) -> None:
-    """`--key` and `--key-ttl`."""
-    parser.add_argument("--key", type=text, help=f"an idempotency key: {meaning}")
+def add_idempotency(parser: argparse.ArgumentParser, meaning: str) -> None:
+    """`--idempotency-key` and `--idempotency-ttl`."""
+    parser.add_argument("--idempotency-key", type=text, metavar="KEY", help=meaning)
     parser.add_argument(
-        "--key-ttl", type=seconds(0.001, CENTURY_S), metavar="SECONDS", help="how long the key holds (default: 7 days)"
+        "--idempotency-ttl",
+        type=seconds(0.001, CENTURY_S),
+        metavar="SECONDS",
+        help="how long that key holds (default: 7 days)",
     )
 
 
@@ -82,6 +85,10 @@ def add_timeout(parser: argparse.ArgumentParser) -> None:
 
 def check_together(arguments: argparse.Namespace) -> None:
     """Raises CommandFailed for an option that says nothing without another one."""
-    for given, needed in (("key_ttl", "key"), ("timeout", "wait")):
+    for given, needed in (("idempotency_ttl", "idempotency_key"), ("timeout", "wait")):
         if getattr(arguments, given) is not None and not getattr(arguments, needed):
-            raise CommandFailed(f"--{given.replace('_', '-')} goes with --{needed} only", ExitCode.USAGE)
+            raise CommandFailed(f"{_flag(given)} goes with {_flag(needed)} only", ExitCode.USAGE)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

@@ -62,6 +62,20 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="what runs have to finish on shutdown before they are handed back (%(default)g)",
     )
+    run.add_argument(
+        "--park-window",
+        type=seconds(0, 86_400),
+        default=10.0,
+        metavar="SECONDS",
+        help="how long a handler that waits stays in memory; 0 keeps none (%(default)g)",
+    )
+    run.add_argument(
+        "--max-parked",
+        type=whole(0, 10_000),
+        default=1000,
+        metavar="N",
+        help="how many of these at once, beyond --concurrency (%(default)s)",
+    )
     run.set_defaults(command=_run)
 
 
@@ -79,6 +93,8 @@ def _run(arguments: argparse.Namespace) -> ExitCode:
             name=arguments.name,
             build_id=arguments.build_id,
             drain_grace=arguments.drain_grace,
+            park_window=arguments.park_window,
+            max_parked=arguments.max_parked,
         )
     except ValueError as error:
         raise CommandFailed(f"{arguments.place}: {error}") from error

@@ -65,6 +65,7 @@ def worker_document(worker: WorkerInfo) -> dict[str, object]:
         "workflows": worker.workflows,
         "slot_limit": worker.slot_limit,
         "leases": worker.leases,
+        "parked": worker.parked,
         "free_slots": worker.free_slots,
         "is_draining": worker.is_draining,
         "connected_at": worker.connected_at,
@@ -97,7 +98,7 @@ def _card(worker: WorkerInfo) -> str:
         "workflows": ", ".join(worker.workflows),
         "slots": _slots(worker),
     }
-    for name in ("slot_limit", "leases", "free_slots", "is_draining"):
+    for name in ("slot_limit", "leases", "parked", "free_slots", "is_draining"):
         del fields[name]
     return card(fields)
 
@@ -111,4 +112,6 @@ def _short(names: Iterable[str]) -> str:
 
 
 def _slots(worker: WorkerInfo) -> str:
-    return f"{worker.leases}/{worker.slot_limit}" + (" draining" if worker.is_draining else "")
+    """Slots in use, and the runs that it holds beside them."""
+    parked = f" +{worker.parked} parked" if worker.parked else ""
+    return f"{worker.leases - worker.parked}/{worker.slot_limit}{parked}" + (" draining" if worker.is_draining else "")

@@ -67,6 +67,18 @@ class IdempotencyKeyReused(Refusal):
     reason = "IDEMPOTENCY_KEY_REUSED"
 
 
+class TokenNotFound(Refusal):
+    """No step waits, or has waited, for this token."""
+
+    reason = "TOKEN_NOT_FOUND"
+
+
+class NotWaiting(Refusal):
+    """The wait for the token is over: it was completed with something else, has timed out, or its run has ended."""
+
+    reason = "NOT_WAITING"
+
+
 class LeaseLost(Refusal):
     """The lease token is not the run's current one."""
 

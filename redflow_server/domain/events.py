@@ -15,7 +15,7 @@ REPEATED_WITHIN_MS: Final = 10 * 60 * 1000
 
 @dataclass(frozen=True, slots=True)
 class NewEvent:
-    """An event to be emitted. Its subscribers start at `available_at_ms`, or at once."""
+    """An event to be emitted; its subscribers start at `available_at_ms`, or at once. Waits see none for later."""
 
     event_id: str
     name: str
@@ -23,6 +23,8 @@ class NewEvent:
     idempotency_key: str = ""
     idempotency_ttl_ms: int = REPEATED_WITHIN_MS
     available_at_ms: int | None = None
+    key: str | None = None
+    """What waits for it have to name, too; None reaches those that name no key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ class EmittedEvent:
 def check_event(event: NewEvent, limits: Limits) -> None:
     """Raises InvalidInput or PayloadTooLarge when an event cannot be emitted."""
     check_name("event_name", event.name)
+    if event.key:
+        check_name("key", event.key)
     if event.idempotency_key:
         check_name("idempotency_key", event.idempotency_key)
     check_payload("payload", event.payload, limits.max_payload_bytes)

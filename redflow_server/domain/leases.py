@@ -10,6 +10,7 @@ from redflow_server.domain.failures import Failure
 from redflow_server.domain.payloads import Payload
 from redflow_server.domain.runs import NewRun, Step
 from redflow_server.domain.states import RunStatus, StepKind, StepStatus
+from redflow_server.domain.waits import Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,23 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class ListedLease:
+    """A lease that a worker has listed, and the waits that it takes to be open."""
+
+    lease_token: str
+    open_waits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """The outcome of a wait of a leased run, for its worker. `step` None: the store has lost the wait."""
+
+    lease_token: str
+    step_name: str
+    step: Step | None
+
+
+@dataclass(frozen=True, slots=True)
 class ClaimedRun:
     """A leased run with what its handler needs. `steps` is None when they are too many for the answer."""
 
@@ -104,6 +122,9 @@ class LeaseStanding:
     lease_token: str
     standing: Standing
     stop: Stop | None = None
+    waits_over: tuple[str, ...] = ()
+    waits_unknown: tuple[str, ...] = ()
+    """Of the waits that its worker takes to be open, those that are not, and those that the store has lost."""
 
 
 class Outcome(StrEnum):
@@ -111,6 +132,7 @@ class Outcome(StrEnum):
 
     OK = "ok"
     RESOLVED = "resolved"
+    PARKED = "parked"
     RUN_FAILURE_HANDLER = "run_failure_handler"
     DUPLICATE = "duplicate"
     CONFLICT = "conflict"
@@ -134,6 +156,7 @@ class StepRecord:
     failure: Failure | None
     is_final: bool
     elapsed_ms: int
+    tries: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,20 +167,13 @@ class RecordStep:
     lease_token: str
     steps_recorded: int
     step: StepRecord
+    rivals: tuple[str, ...] = ()
+    """The other steps of its race: its success withdraws the waits among them that are open."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
-    """A step that waits for the end of a run, which is started if it does not exist."""
-
-    name: str
-    seq: int
-    start: NewRun
-
-
-@dataclass(frozen=True, slots=True)
-class AwaitRuns:
-    """Runs to be started that a run is going to wait for."""
+class BeginWaits:
+    """Waits that begin while their run goes on."""
 
     run_id: str
     lease_token: str
@@ -167,12 +183,33 @@ class AwaitRuns:
 
 @dataclass(frozen=True, slots=True)
 class Suspend:
-    """A run that can go on only when one of these waits is over."""
+    """A run that can go on only when one of these waits is over. One that `parks` keeps its lease, without a slot."""
 
     run_id: str
     lease_token: str
     steps_recorded: int
     waits: tuple[Wait, ...]
+    parks: bool = False
+
+
+class ClosePolicy(StrEnum):
+    """What becomes of a run that nobody waits for when the run that has started it ends."""
+
+    ABANDON = "abandon"
+    CANCEL = "cancel"
+
+
+@dataclass(frozen=True, slots=True)
+class StartStep:
+    """A run to be started as a step of another one, which does not wait for it."""
+
+    run_id: str
+    lease_token: str
+    steps_recorded: int
+    name: str
+    seq: int
+    start: NewRun
+    close_policy: ClosePolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,12 +238,15 @@ class Suspended:
 
 @dataclass(frozen=True, slots=True)
 class StepRecorded:
-    """Answer to a step; `stored` is the other value that was there first, or what an emit has recorded."""
+    """Answer to a step; `stored` is the other value that was there first, or what an emit or a start has recorded, and
+    `rivals_over` are the waits of its race that have an outcome.
+    """
 
     outcome: Outcome
     cancel_requested: bool = False
     stored: Step | None = None
     step_name: str = ""
+    rivals_over: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +320,7 @@ class ReleaseReason(StrEnum):
     UNDELIVERED = "undelivered"
     VANISHED = "vanished"
     CLOSED = "closed"
+    UNPARKED = "unparked"
 
 
 @dataclass(frozen=True, slots=True)

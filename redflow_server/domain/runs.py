@@ -65,7 +65,10 @@ class WaitingKind(StrEnum):
     BACKING_OFF = "backing_off"
     NO_WORKER = "no_worker"
     NO_SLOT = "no_slot"
+    TIMER = "timer"
+    EVENT = "event"
     CHILD = "child"
+    TOKEN = "token"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,8 @@ class WaitingFor:
     detail: str = ""
     step_name: str = ""
     since_ms: int | None = None
+    run_id: str = ""
+    """The run that it waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,9 @@ class Run:
     deliveries: int = 0
     losses: int = 0
     failures: int = 0
+    open_waits: int = 0
+    placed_at_ms: int | None = None
+    """Since when it stands where it is queued or scheduled, where that is not since its creation."""
     session_id: str = ""
     worker_name: str = ""
     waiting_for: tuple[WaitingFor, ...] = ()
@@ -128,6 +136,12 @@ class Step:
     failure: Failure | None = None
     size_bytes: int = 0
     child_run_id: str = ""
+    event_id: str = ""
+    event_at_ms: int | None = None
+    token: str = ""
+    tries: int = 0
+    resolved_seq: int = 0
+    """Its number among the waits of its run that have ended, from 1; 0 for what is none, or open."""
     is_left_out: bool = False
     """Whether it has a value that was too large for the answer."""
 
@@ -175,6 +189,8 @@ class Stats:
     runs: tuple[tuple[RunStatus, int], ...]
     lanes: tuple[LaneDepth, ...]
     lane_count: int
+    events_remembered: int = 0
+    events_dropped: int = 0
 
 
 def check_new_run(run: NewRun, limits: Limits) -> None:

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from redflow_server.domain.leases import (
     AbortRun,
-    AwaitRuns,
+    BeginWaits,
     ClaimedRun,
     CompleteRun,
     EmitStep,
@@ -19,6 +19,8 @@ from redflow_server.domain.leases import (
     LeaseStanding,
     RecordStep,
     Release,
+    Resolution,
+    StartStep,
     Stop,
     Suspend,
 )
@@ -41,6 +43,7 @@ class HeldLease:
 
     lease_token: str
     state: LeaseState
+    open_waits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,18 @@ class Receipt:
     rejected: RejectReason | None = None
 
 
-Effect = RecordStep | AwaitRuns | EmitStep | Suspend | CompleteRun | FailAttempt | EndFailing | AbortRun | Release
+Effect = (
+    RecordStep
+    | BeginWaits
+    | EmitStep
+    | StartStep
+    | Suspend
+    | CompleteRun
+    | FailAttempt
+    | EndFailing
+    | AbortRun
+    | Release
+)
 
 
 class ItemStatus(StrEnum):
@@ -109,6 +123,7 @@ class ItemStatus(StrEnum):
     STEPS_MISSING = "steps_missing"
     CONFLICT = "conflict"
     RESOLVED = "resolved"
+    PARKED = "parked"
     SUSPENDED = "suspended"
     RUN_FAILURE_HANDLER = "run_failure_handler"
     CANCELED = "canceled"
@@ -215,6 +230,7 @@ class GatewayMessage:
     heartbeat_reply: HeartbeatReply | None = None
     answers: tuple[ItemAnswer, ...] = ()
     stops: tuple[Stop, ...] = ()
+    resolutions: tuple[Resolution, ...] = ()
     assignments: tuple[ClaimedRun, ...] = ()
     is_drained: bool = False
     draining: Draining | None = None

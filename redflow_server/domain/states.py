@@ -53,3 +53,4 @@ class StepKind(StrEnum):
     CHILD = "child"
     TOKEN = "token"
     EMIT = "emit"
+    START = "start"

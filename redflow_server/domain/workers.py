@@ -24,6 +24,8 @@ class Worker:
     leases: int
     is_draining: bool
     connected_at_ms: int
+    parked: int = 0
+    """Of the leases those whose handlers wait in its memory, without a slot."""
 
     def serves(self, queue: str, workflow: str) -> bool:
         """Whether it takes runs of the workflow from the queue."""

@@ -15,7 +15,7 @@ from typing import Final
 from redflow_server.domain.errors import Refusal, StoreFull, Unavailable
 from redflow_server.domain.leases import (
     AbortRun,
-    AwaitRuns,
+    BeginWaits,
     CompleteRun,
     EmitStep,
     EndFailing,
@@ -25,12 +25,14 @@ from redflow_server.domain.leases import (
     RecordStep,
     Release,
     ReleaseReason,
+    StartStep,
     StepRecorded,
     Suspend,
     Suspended,
 )
 from redflow_server.domain.session import Effect, Item, ItemAnswer, ItemStatus, RefusedItem
-from redflow_server.domain.states import RunStatus
+from redflow_server.domain.states import RunStatus, StepStatus
+from redflow_server.engine.resolutions import Resolutions
 from redflow_server.engine.send_queue import SendQueue
 from redflow_server.engine.slots import HeldRun, Slots
 from redflow_server.store.store import Store
@@ -38,7 +40,7 @@ from redflow_server.telemetry import Telemetry
 
 BLOCKED_S: Final = 10.0
 FULL_DELAY_MS: Final = 5000
-STARTS_RUNS: Final = (AwaitRuns, EmitStep, Suspend)
+STARTS_RUNS: Final = (BeginWaits, EmitStep, StartStep, Suspend)
 FAULT_DELAY_MS: Final = 5000
 
 STATUS_OF: Final = {
@@ -46,6 +48,7 @@ STATUS_OF: Final = {
     Outcome.DUPLICATE: ItemStatus.DUPLICATE,
     Outcome.CONFLICT: ItemStatus.CONFLICT,
     Outcome.RESOLVED: ItemStatus.RESOLVED,
+    Outcome.PARKED: ItemStatus.PARKED,
     Outcome.RUN_FAILURE_HANDLER: ItemStatus.RUN_FAILURE_HANDLER,
     Outcome.LEASE_LOST: ItemStatus.LEASE_LOST,
     Outcome.MOVED: ItemStatus.MOVED,
@@ -63,10 +66,18 @@ class Items:
     """What became of the items of one session."""
 
     def __init__(
-        self, store: Store, slots: Slots, send_queue: SendQueue, telemetry: Telemetry, on_room: Callable[[], None]
+        self,
+        store: Store,
+        slots: Slots,
+        resolutions: Resolutions,
+        *,
+        send_queue: SendQueue,
+        telemetry: Telemetry,
+        on_room: Callable[[], None],
     ) -> None:
         self._store = store
         self._slots = slots
+        self._resolutions = resolutions
         self._send_queue = send_queue
         self._telemetry = telemetry
         self._on_room = on_room
@@ -79,20 +90,28 @@ class Items:
             return
         token = item.effect.lease_token
         self._slots.receive(token)
+        if not isinstance(item.effect, Suspend):
+            self._slots.unpark(token)  # its handler is at work
         if self._is_held_behind(token, item.request_id):
             self._answer_unavailable(item.request_id, "an earlier item of the run has not been answered")
             return
         held = self._slots.held.get(token)
         if held is not None:
+            held.items += 1
             held.unanswered_items += 1
+            held.suspensions += isinstance(item.effect, Suspend)
+            if isinstance(item.effect, (BeginWaits, Suspend)):
+                held.open_waits.update(wait.name for wait in item.effect.waits)
         self._apply(item.effect).add_done_callback(partial(self._answered, item, held))
 
     def _apply(self, effect: Effect) -> Applied:
         match effect:
             case RecordStep():
                 return self._store.record_step(effect)
-            case AwaitRuns():
+            case BeginWaits():
                 return self._store.step_wait(effect)
+            case StartStep():
+                return self._store.step_start(effect)
             case EmitStep():
                 return self._store.step_emit(effect)
             case Suspend():
@@ -119,6 +138,7 @@ class Items:
     def _answered(self, item: Item, held: HeldRun | None, future: Applied) -> None:
         if held is not None:
             held.unanswered_items -= 1
+            held.suspensions -= isinstance(item.effect, Suspend)
         if future.cancelled():
             return
         error = future.exception()
@@ -133,7 +153,7 @@ class Items:
             self._waits_answered(item, answer)
         else:
             stored = (answer.stored,) if answer.stored else ()
-            is_emitted = isinstance(item.effect, EmitStep)
+            has_effect = isinstance(item.effect, (EmitStep, StartStep))
             self._send_queue.answer(
                 ItemAnswer(
                     item.request_id,
@@ -141,8 +161,8 @@ class Items:
                     reason=_reason(answer.outcome),
                     message=_message(answer.outcome, answer.step_name),
                     cancel_requested=answer.cancel_requested,
-                    conflicting=() if is_emitted else stored,
-                    resolutions=stored if is_emitted else (),
+                    conflicting=() if has_effect else stored,
+                    resolutions=stored if has_effect else answer.rivals_over,
                 )
             )
         if answer.outcome is Outcome.LEASE_LOST:
@@ -150,22 +170,34 @@ class Items:
             self._on_room()
 
     def _waits_answered(self, item: Item, answer: Suspended) -> None:
-        status = STATUS_OF[answer.outcome]
+        token, status = item.effect.lease_token, STATUS_OF[answer.outcome]
+        held = self._slots.held.get(token)
+        if held is not None:
+            over = [step.name for step in answer.resolutions if step.status is not StepStatus.WAITING]
+            held.open_waits.difference_update(over)
         if answer.status is not None:
             # The lease is over; to a repeat it is answered as it was.
-            self._slots.drop(item.effect.lease_token)
-            self._on_room()
+            self._slots.drop(token)
             status = ItemStatus.CANCELED if answer.status is RunStatus.CANCELED else ItemStatus.SUSPENDED
-        self._send_queue.answer(
-            ItemAnswer(
-                item.request_id,
-                status,
-                _reason(answer.outcome),
-                _message(answer.outcome, answer.step_name),
-                cancel_requested=answer.cancel_requested,
-                resolutions=answer.resolutions,
-            )
+        elif answer.outcome is Outcome.PARKED:
+            self._slots.park(token)
+        elif answer.outcome is not Outcome.RESOLVED:
+            self._slots.unpark(token)
+        said = ItemAnswer(
+            item.request_id,
+            status,
+            _reason(answer.outcome),
+            _message(answer.outcome, answer.step_name),
+            cancel_requested=answer.cancel_requested,
+            resolutions=answer.resolutions,
         )
+        if self._slots.is_parked(token) and answer.outcome is Outcome.RESOLVED:
+            self._resolutions.answer(token, said)
+        else:
+            self._send_queue.answer(said)
+        if isinstance(item.effect, Suspend):
+            # After the answer: outcomes that have come meanwhile.
+            self._on_room()
 
     def _lease_ended(self, item: Item, answer: LeaseEnded) -> None:
         status = STATUS_OF[answer.outcome]

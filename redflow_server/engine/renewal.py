@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Final
 
 from redflow_server.domain.ids import run_id_of
-from redflow_server.domain.leases import LeaseStanding, Stamp, Standing
+from redflow_server.domain.leases import LeaseStanding, ListedLease, Stamp, Standing
 from redflow_server.domain.timing import Timing
 from redflow_server.store.store import Store
 
 SLICE: Final = 100
+SLICE_WAITS: Final = 2_000
+"""Leases, and waits of theirs, that one script looks at. The waits of one lease stay together."""
 
 
 class Renewal:
@@ -22,18 +24,31 @@ class Renewal:
         self._store = store
         self._timing = timing
 
-    async def renew(self, stamp: Stamp, tokens: Iterable[str], age_ms: int = 0) -> tuple[LeaseStanding, ...]:
+    async def renew(self, stamp: Stamp, listed: Iterable[ListedLease], age_ms: int = 0) -> tuple[LeaseStanding, ...]:
         """How leases stand after their renewal, which counts from `age_ms` ago. What is no lease token at all is lost,
         too.
         """
         leases, standings = [], []
-        for token in tokens:
-            run_id = run_id_of(token)
+        for lease in listed:
+            run_id = run_id_of(lease.lease_token)
             if run_id is None:
-                standings.append(LeaseStanding(token, Standing.LOST))
+                standings.append(LeaseStanding(lease.lease_token, Standing.LOST))
             else:
-                leases.append((run_id, token))
+                leases.append((run_id, lease))
         lease_ms, grace_ms = max(0, self._timing.lease_ms - age_ms), self._timing.cancel_grace_ms
-        slices = [leases[at : at + SLICE] for at in range(0, len(leases), SLICE)]
-        renewed = await asyncio.gather(*(self._store.renew(stamp, part, lease_ms, grace_ms) for part in slices))
+        renewing = [self._store.renew(stamp, part, lease_ms, grace_ms) for part in _slices(leases)]
+        renewed = await asyncio.gather(*renewing)
         return (*chain.from_iterable(renewed), *standings)
+
+
+def _slices(leases: Iterable[tuple[str, ListedLease]]) -> Iterator[list[tuple[str, ListedLease]]]:
+    part: list[tuple[str, ListedLease]] = []
+    waits = 0
+    for run_id, lease in leases:
+        waits += len(lease.open_waits)
+        if part and (len(part) == SLICE or waits > SLICE_WAITS):
+            yield part
+            part, waits = [], len(lease.open_waits)
+        part.append((run_id, lease))
+    if part:
+        yield part

@@ -12,10 +12,12 @@ from redflow_server.domain.names import Limits, check_name
 from redflow_server.domain.runs import NewRun, Run, RunPage, RunQuery, StartedRun, Stats, Step, StepPage, check_new_run
 from redflow_server.domain.states import RunStatus
 from redflow_server.engine.waiters import Waiters
-from redflow_server.engine.waiting import explained
+from redflow_server.engine.waiting import explained, with_awaited, with_first_waits
 from redflow_server.store.store import Store
 
 MAX_OFFSET: Final = 10_000
+MAX_AWAITED: Final = 10
+"""Awaited runs whose own state a run is shown with."""
 MAX_REASON_BYTES: Final = 4096
 MAX_WAIT_S: Final = 50.0
 PAGE_BYTES: Final = 2 * 1024 * 1024
@@ -56,10 +58,14 @@ class Runs:
 
     async def get(self, run_id: str) -> Run:
         """A run with its payloads, and why it waits or who has it. Raises RunNotFound."""
-        run = await self._store.read_run(_checked(run_id))
-        if run.status in (RunStatus.QUEUED, RunStatus.RUNNING):
-            return explained(run, await self._store.read_sessions())
-        return explained(run, ())
+        run = with_first_waits(await self._store.read_run(_checked(run_id)))
+        awaited = [wait.run_id for wait in run.waiting_for if wait.run_id][:MAX_AWAITED]
+        if run.status not in (RunStatus.QUEUED, RunStatus.RUNNING) and not awaited:
+            return explained(run, ())
+        workers = await self._store.read_sessions()
+        children = await asyncio.gather(*map(self._store.read_run, awaited), return_exceptions=True)
+        known = [explained(child, workers) for child in children if isinstance(child, Run)]
+        return with_awaited(explained(run, workers), known)
 
     async def list(self, query: RunQuery) -> RunPage:
         """A page of runs, newest first, without payloads. Raises InvalidInput."""
@@ -96,7 +102,7 @@ class Runs:
     async def wait(self, run_id: str, timeout_s: float) -> Run:
         """The run as soon as it has ended, or as it is when the time is over. Raises RunNotFound."""
         await self._waiters.wait(_checked(run_id), min(timeout_s, MAX_WAIT_S))
-        return await self._store.read_run(run_id)
+        return with_first_waits(await self._store.read_run(run_id))
 
     async def stats(self) -> Stats:
         """Counts of runs and depths of lanes."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from redflow_server.domain.leases import ClaimedRun, Stop
+from redflow_server.domain.leases import ClaimedRun, Resolution, Stop
 from redflow_server.domain.runs import Step
 from redflow_server.domain.session import (
     Draining,
@@ -37,6 +37,7 @@ class SendQueue:
         self._heartbeat_reply: HeartbeatReply | None = None
         self._answers: deque[ItemAnswer] = deque()
         self._stops: deque[Stop] = deque()
+        self._resolutions: deque[Resolution] = deque()
         self._assignments: deque[ClaimedRun] = deque()
         self._is_drained = False
         self._draining: Draining | None = None
@@ -46,7 +47,7 @@ class SendQueue:
     @property
     def queued(self) -> int:
         """Items that the stream has not taken."""
-        return len(self._answers) + len(self._stops) + len(self._assignments)
+        return len(self._answers) + len(self._stops) + len(self._resolutions) + len(self._assignments)
 
     def open(self, opened: SessionOpened) -> None:
         """The first message."""
@@ -70,6 +71,11 @@ class SendQueue:
                 self._assignments[at] = replace(run, stop=run.stop or stop)
                 return
         self._stops.append(stop)
+        self._filled.set()
+
+    def resolve(self, resolution: Resolution) -> None:
+        """The outcome of a wait."""
+        self._resolutions.append(resolution)
         self._filled.set()
 
     def assign(self, run: ClaimedRun) -> None:
@@ -100,6 +106,7 @@ class SendQueue:
         """Drops what the stream has not taken, except for the end. The assignments among it."""
         self._answers.clear()
         self._stops.clear()
+        self._resolutions.clear()
         left = tuple(self._assignments)
         self._assignments.clear()
         return left
@@ -108,12 +115,16 @@ class SendQueue:
         """The next message, as soon as there is something to say."""
         await self._filled.wait()
         answers, room_bytes = _take(self._answers, MESSAGE_BYTES, _answer_bytes)
-        assignments, _ = _take(self._assignments, room_bytes, _run_bytes)
+        # Not before the answer that has made room for them: a worker deals with a message in this order, too.
+        are_all = not self._answers
+        resolutions, room_bytes = _take(self._resolutions, room_bytes, _resolution_bytes) if are_all else ((), 0)
+        assignments, _ = _take(self._assignments, room_bytes, _run_bytes) if are_all else ((), 0)
         message = GatewayMessage(
             opened=self._opened,
             heartbeat_reply=self._heartbeat_reply,
             answers=answers,
             stops=tuple(self._stops.popleft() for _ in range(min(len(self._stops), MESSAGE_ITEMS))),
+            resolutions=resolutions,
             assignments=assignments,
             is_drained=self._is_drained and not self._assignments,
             draining=self._draining,
@@ -140,7 +151,11 @@ def _take(queue: deque[T], room_bytes: int, size: Callable[[T], int]) -> tuple[t
 
 
 def _answer_bytes(answer: ItemAnswer) -> int:
-    return 64 + sum(map(_step_bytes, answer.conflicting))
+    return 64 + sum(map(_step_bytes, (*answer.conflicting, *answer.resolutions)))
+
+
+def _resolution_bytes(resolution: Resolution) -> int:
+    return 128 + (_step_bytes(resolution.step) if resolution.step else 0)
 
 
 def _run_bytes(run: ClaimedRun) -> int:

@@ -18,7 +18,10 @@ from redflow_server.domain.ids import run_id_of
 from redflow_server.domain.leases import (
     ClaimedRun,
     Lane,
+    LeaseEnded,
     LeaseStanding,
+    ListedLease,
+    Outcome,
     Release,
     ReleaseReason,
     Stamp,
@@ -30,6 +33,7 @@ from redflow_server.domain.session import (
     Capacity,
     Heartbeat,
     HeartbeatReply,
+    HeldLease,
     LeaseState,
     OpenSession,
     Receipt,
@@ -39,6 +43,7 @@ from redflow_server.domain.session import (
 from redflow_server.domain.timing import Timing
 from redflow_server.engine.items import Items
 from redflow_server.engine.renewal import Renewal
+from redflow_server.engine.resolutions import Resolutions
 from redflow_server.engine.send_queue import SendQueue
 from redflow_server.engine.slots import Slots
 from redflow_server.store.store import Store
@@ -83,8 +88,14 @@ class WorkerSession:
         self._renewal = Renewal(store, timing)
         self._renewing: set[asyncio.Task[tuple[LeaseStanding, ...]]] = set()
         self._telemetry = telemetry
-        self._on_room = on_room
-        self._items = Items(store, self.slots, self.send_queue, telemetry, on_room)
+        self._look_for_runs = on_room
+        self._resolutions = Resolutions(store, self.slots, self.send_queue, telemetry, self._on_room)
+        self._items = Items(
+            *(store, self.slots, self._resolutions),
+            send_queue=self.send_queue,
+            telemetry=telemetry,
+            on_room=self._on_room,
+        )
 
     @property
     def free_slots(self) -> int:
@@ -104,6 +115,13 @@ class WorkerSession:
             return True
         until, _ = self._left_out.get(lane, (0.0, 0.0))
         return until <= time.monotonic()
+
+    def _on_room(self) -> None:
+        if self.is_closed:
+            return
+        # Before any claim: a handler that is in memory goes on before another one begins.
+        self._resolutions.give_slots()
+        self._look_for_runs()
 
     # ---- from the worker ----
 
@@ -147,6 +165,7 @@ class WorkerSession:
     def claim_ended(self, count: int) -> None:
         """A claim for this many slots has been answered."""
         self.slots.claiming -= count
+        self._resolutions.give_slots()
         if self.is_drained:
             self.send_queue.drained()
 
@@ -157,21 +176,41 @@ class WorkerSession:
         self.send_queue.stop(stop)
         return True
 
+    def push_resolution(self, lease_token: str, step_name: str) -> bool:
+        """Passes on that a wait is over; False when the session does not hold the lease."""
+        if lease_token not in self.slots.held:
+            return False
+        self._resolutions.tell(lease_token, (step_name,))
+        return True
+
+    def adopt(self, held: HeldLease, run_id: str, standing: LeaseStanding) -> None:
+        """The worker holds the lease, which may have come from another session."""
+        is_new = self.slots.adopt(held.lease_token, run_id, now_s())
+        if is_new and held.state is LeaseState.PARKED:
+            self.slots.park(held.lease_token)
+        known = self.slots.held.get(held.lease_token)
+        if known is not None:
+            known.open_waits.update(held.open_waits)
+            if told := (*standing.waits_over, *standing.waits_unknown):
+                self._resolutions.tell(standing.lease_token, told)
+
     def _beat(self, heartbeat: Heartbeat) -> None:
         self._is_resting = False
-        listed: list[str] = []
+        listed: dict[str, HeldLease] = {}
         for lease in heartbeat.leases:
             run_id = run_id_of(lease.lease_token)
             if lease.state is not LeaseState.FENCED:
-                listed.append(lease.lease_token)
+                listed[lease.lease_token] = lease
             elif run_id is not None:
                 self._release_own(run_id, lease.lease_token, ReleaseReason.FENCED)
         self._count_missed(set(listed))
+        items = {token: held.items for token, held in self.slots.held.items()}
         self.slots.asked()
-        renewing = asyncio.create_task(self._renewal.renew(self.stamp, listed))
+        leases = [ListedLease(token, lease.open_waits) for token, lease in listed.items()]
+        renewing = asyncio.create_task(self._renewal.renew(self.stamp, leases))
         self._renewing.add(renewing)
         renewing.add_done_callback(self._renewing.discard)
-        renewing.add_done_callback(partial(self._beat_answered, heartbeat.sequence))
+        renewing.add_done_callback(partial(self._beat_answered, heartbeat.sequence, listed, items))
         renewing.add_done_callback(lambda _: self.slots.answered())
         self._on_room()
 
@@ -184,7 +223,13 @@ class WorkerSession:
             if held.missed_beats >= 2:
                 self._release_own(held.run_id, token, ReleaseReason.VANISHED)
 
-    def _beat_answered(self, sequence: int, future: asyncio.Future[tuple[LeaseStanding, ...]]) -> None:
+    def _beat_answered(
+        self,
+        sequence: int,
+        listed: dict[str, HeldLease],
+        items: dict[str, int],
+        future: asyncio.Future[tuple[LeaseStanding, ...]],
+    ) -> None:
         if future.cancelled() or self.is_closed:
             return
         if future.exception() is not None:
@@ -196,8 +241,11 @@ class WorkerSession:
         for standing in future.result():
             token, run_id = standing.lease_token, run_id_of(standing.lease_token)
             if standing.standing is Standing.HELD and run_id is not None:
-                self.slots.adopt(token, run_id, now_s())
                 held = self.slots.held.get(token)
+                if held is None or held.items == items.get(token):
+                    # Else the worker has said something since, and its list of waits is old: the next one counts.
+                    self.adopt(listed[token], run_id, standing)
+                    held = self.slots.held.get(token)
                 if held is not None:
                     held.is_received = held.receipt_is_stored = True
                 if standing.stop is not None:
@@ -219,12 +267,15 @@ class WorkerSession:
             if held is None:
                 continue
             held.receipt_is_stored = True
+            if standing.waits_over:
+                self._resolutions.tell(standing.lease_token, standing.waits_over)
             if standing.stop is not None:
                 self.send_queue.stop(standing.stop)
             if standing.standing in (Standing.LOST, Standing.MOVED):
                 self.slots.drop(standing.lease_token)
                 if standing.standing is Standing.LOST:
                     self.send_queue.stop(Stop(standing.lease_token, StopReason.LEASE_LOST))
+                self._on_room()
 
     def take_back_undelivered(self) -> None:
         """Releases assignments whose receipt is overdue; the worker gets nothing new before its next heartbeat."""
@@ -232,6 +283,18 @@ class WorkerSession:
             self.send_queue.withdraw(token)
             self._release_own(self.slots.held[token].run_id, token, ReleaseReason.UNDELIVERED)
             self._is_resting = True
+
+    def unpark_overdue(self) -> None:
+        """Hands back the runs of parked handlers that could go on, and for which the worker has had no slot."""
+        for token in self._resolutions.without_slot():
+            if self.slots.is_parked(token):
+                released = self._release_own(self.slots.held[token].run_id, token, ReleaseReason.UNPARKED)
+                released.add_done_callback(partial(self._unparked, token))
+
+    def _unparked(self, token: str, future: asyncio.Future[LeaseEnded]) -> None:
+        # Else it is not this session's any more, or it is still parked here, and the next heartbeat brings it back.
+        if not future.cancelled() and future.exception() is None and future.result().outcome is Outcome.OK:
+            self.send_queue.stop(Stop(token, StopReason.UNPARKED))
 
     def _acknowledge(self, receipt: Receipt) -> None:
         self.slots.receive(receipt.lease_token)
@@ -250,11 +313,15 @@ class WorkerSession:
             self._left_out[held.lane] = (time.monotonic() + pause_s, pause_s)
         self._release_own(held.run_id, receipt.lease_token, ReleaseReason.NOT_STARTED, REJECT_DELAY_MS)
 
-    def _release_own(self, run_id: str, token: str, reason: ReleaseReason, delay_ms: int = 0) -> None:
+    def _release_own(
+        self, run_id: str, token: str, reason: ReleaseReason, delay_ms: int = 0
+    ) -> asyncio.Future[LeaseEnded]:
         """Hands a lease back on the gateway's own account: only if it still carries this session's stamp."""
         self.slots.drop(token)
         future = self._store.release(Release(run_id, token, reason, self.stamp, delay_ms))
         future.add_done_callback(partial(self._telemetry.watch, f"release ({reason})"))
+        self._on_room()
+        return future
 
     def _hand_back_all(self) -> None:
         self.is_draining = True

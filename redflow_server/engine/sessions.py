@@ -6,7 +6,6 @@ import asyncio
 import time
 from typing import Final
 
-from redflow_server.domain.clock import now_s
 from redflow_server.domain.errors import (
     GatewayDraining,
     InvalidInput,
@@ -15,7 +14,7 @@ from redflow_server.domain.errors import (
     SessionSuperseded,
 )
 from redflow_server.domain.ids import new_name, run_id_of
-from redflow_server.domain.leases import Lane, LeaseStanding, Release, ReleaseReason, Stamp, Standing, Stop
+from redflow_server.domain.leases import Lane, LeaseStanding, ListedLease, Release, ReleaseReason, Stamp, Standing, Stop
 from redflow_server.domain.names import check_label, check_name
 from redflow_server.domain.registry import RegistrationResult
 from redflow_server.domain.session import Draining, HeldLease, LeaseState, OpenSession, SessionEnd, SessionOpened
@@ -93,6 +92,8 @@ class Sessions:
             raise GatewayDraining
         self._supersede(opening)
         self._open[session.session_id] = session
+        # What was said of the leases between the answers about them and now went elsewhere: the next tick asks again.
+        session.slots.suspect_all()
         session.send_queue.open(SessionOpened(session.session_id, REVISION, registrations, standings))
         self._dispatcher.join(session)
         self._telemetry.count("sessions.opened")
@@ -103,17 +104,18 @@ class Sessions:
         return session
 
     async def _take_over(self, session: WorkerSession, held: tuple[HeldLease, ...]) -> tuple[LeaseStanding, ...]:
-        states = {lease.lease_token: lease.state for lease in held}
+        leases = {lease.lease_token: lease for lease in held}
+        listed = [ListedLease(token, lease.open_waits) for token, lease in leases.items()]
         answers = []
-        for standing in await Renewal(self._store, self._timing).renew(session.stamp, states):
+        for standing in await Renewal(self._store, self._timing).renew(session.stamp, listed):
             token, run_id = standing.lease_token, run_id_of(standing.lease_token)
             if run_id is None or standing.standing is not Standing.HELD:
                 answers.append(standing)
-            elif states[token] is LeaseState.FENCED:
+            elif leases[token].state is LeaseState.FENCED:
                 await self._store.release(Release(run_id, token, ReleaseReason.FENCED, session.stamp))
                 answers.append(LeaseStanding(token, Standing.LOST))
             else:
-                session.slots.adopt(token, run_id, now_s())
+                session.adopt(leases[token], run_id, standing)
                 answers.append(standing)
         return tuple(answers)
 
@@ -164,6 +166,12 @@ class Sessions:
                 return
         self._early_stops.keep(stop)
 
+    def push_resolution(self, lease_token: str, step_name: str) -> None:
+        """Passes on that a wait is over to the session that holds the lease. Where it came to nobody, a beat tells."""
+        for session in self._open.values():
+            if session.push_resolution(lease_token, step_name):
+                return
+
     async def announce(self) -> None:
         """Keeps the sessions in the listings of workers."""
         if self._open:
@@ -188,6 +196,7 @@ class Sessions:
                 self.close(session)
                 continue
             session.take_back_undelivered()
+            session.unpark_overdue()
             live.append(session)
         await asyncio.gather(*(session.store_receipts() for session in live))
 
@@ -245,4 +254,5 @@ def _describe(session: WorkerSession) -> Worker:
         leases=len(session.slots.held),
         is_draining=session.is_draining,
         connected_at_ms=int(session.connected_at * 1000),
+        parked=session.slots.parked,
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from redflow_server.domain.leases import ClaimedRun, Lane
+from redflow_server.domain.leases import ClaimedRun, Lane, ListedLease
 
 
 @dataclass(slots=True)
@@ -18,7 +18,15 @@ class HeldRun:
     claimed_at: float
     is_received: bool = False
     receipt_is_stored: bool = False
+    is_parked: bool = False
+    """Whether its handler waits in the worker's memory, without a slot."""
+    open_waits: set[str] = field(default_factory=set)
+    """Steps that the handler waits for, as far as it has not been told of their ends."""
+    items: int = 0
+    """What the worker has said of the run; so many times."""
     unanswered_items: int = 0
+    suspensions: int = 0
+    """How many of these ask to set the run aside: until they are answered it is open whether it is parked."""
     missed_beats: int = 0
 
 
@@ -29,28 +37,58 @@ class Slots:
         self.limit = limit
         self.held: dict[str, HeldRun] = {}
         self.claiming = 0
+        self._parked = 0
         self._questions = 0
         self._ended_meanwhile: set[str] = set()
 
     @property
     def free(self) -> int:
         """How many more runs the worker takes."""
-        return max(0, self.limit - len(self.held) - self.claiming)
+        return max(0, self.limit - len(self.held) + self._parked - self.claiming)
+
+    @property
+    def parked(self) -> int:
+        """How many of the held runs take up no slot."""
+        return self._parked
 
     def deliver(self, run: ClaimedRun, claimed_at: float) -> None:
         """A claimed run is on its way to the worker."""
         self.held[run.lease_token] = HeldRun(run.run_id, run.lane, claimed_at)
 
-    def adopt(self, lease_token: str, run_id: str, at: float) -> None:
-        """The worker brought the lease along. One that has ended since it was asked about does not come back."""
-        if lease_token not in self.held and lease_token not in self._ended_meanwhile:
-            self.held[lease_token] = HeldRun(run_id, None, at, is_received=True, receipt_is_stored=True)
+    def adopt(self, lease_token: str, run_id: str, at: float) -> bool:
+        """The worker brought the lease along. One that has ended since it was asked about does not come back.
+
+        Whether it is new here.
+        """
+        if lease_token in self.held or lease_token in self._ended_meanwhile:
+            return False
+        self.held[lease_token] = HeldRun(run_id, None, at, is_received=True, receipt_is_stored=True)
+        return True
 
     def receive(self, lease_token: str) -> None:
         """The worker has shown that it has the assignment."""
         held = self.held.get(lease_token)
         if held is not None:
             held.is_received = True
+
+    def is_parked(self, lease_token: str) -> bool:
+        """Whether it is a lease whose handler waits, without a slot."""
+        held = self.held.get(lease_token)
+        return held is not None and held.is_parked
+
+    def park(self, lease_token: str) -> None:
+        """The handler waits, and its slot is free."""
+        held = self.held.get(lease_token)
+        if held is not None and not held.is_parked:
+            held.is_parked = True
+            self._parked += 1
+
+    def unpark(self, lease_token: str) -> None:
+        """The handler goes on, and takes a slot."""
+        held = self.held.get(lease_token)
+        if held is not None and held.is_parked:
+            held.is_parked = False
+            self._parked -= 1
 
     def suspect_all(self) -> None:
         """What the store knows, and says, of the leases held is to be asked anew."""
@@ -61,6 +99,7 @@ class Slots:
         """The lease is over, or no longer this session's."""
         if self._questions:
             self._ended_meanwhile.add(lease_token)
+        self.unpark(lease_token)
         return self.held.pop(lease_token, None)
 
     def asked(self) -> None:
@@ -77,6 +116,10 @@ class Slots:
         """The tokens claimed before a time that the worker has not acknowledged."""
         return [token for token, held in self.held.items() if not held.is_received and held.claimed_at < before]
 
-    def unstored_receipts(self) -> list[str]:
-        """The tokens whose receipt the store does not know yet."""
-        return [token for token, held in self.held.items() if held.is_received and not held.receipt_is_stored]
+    def unstored_receipts(self) -> list[ListedLease]:
+        """The leases whose receipt the store does not know yet."""
+        return [
+            ListedLease(token, tuple(held.open_waits))
+            for token, held in self.held.items()
+            if held.is_received and not held.receipt_is_stored
+        ]

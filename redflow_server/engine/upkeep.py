@@ -76,6 +76,20 @@ class Upkeep:
         self._telemetry.count("runs.timed_out", passed.count)
         return passed
 
+    async def fire_timers(self) -> Passed:
+        """Ends waits whose time has come."""
+        passed = await self._store.fire_timers(SLICE)
+        self._telemetry.count("waits.timers_fired", passed.count)
+        return passed
+
+    async def deliver_events(self) -> bool:
+        """Tells more of the waits of an event that had too many for one script."""
+        return await self._store.deliver_events()
+
+    async def forget_events(self) -> bool:
+        """Forgets events that were remembered for long enough."""
+        return await self._store.forget_events()
+
     async def apply_outbox(self) -> Passed:
         """Does to other runs what the ends of runs have left to be done."""
         passed = await self._store.apply_outbox(SLICE)

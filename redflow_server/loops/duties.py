@@ -31,12 +31,16 @@ class Duties:
         async def expire() -> bool:
             return self.timetable.passed("deadlines", await upkeep.expire())
 
+        async def fire_timers() -> bool:
+            return self.timetable.passed("timers", await upkeep.fire_timers())
+
         async def fire() -> bool:
             due = await schedules.fire()
             return self.timetable.is_due("cron", due.next_at_ms)
 
         async def work_off() -> bool:
             has_more = self.timetable.passed("outbox", await upkeep.apply_outbox())
+            has_more = await upkeep.deliver_events() or has_more
             return await upkeep.fan_out() or has_more
 
         async def keep_sessions() -> bool:
@@ -54,6 +58,7 @@ class Duties:
 
         self.promoter = Loop("promoter", promote, 30.0, telemetry)
         self.deadlines = Loop("deadlines", expire, 30.0, telemetry)
+        self.timers = Loop("timers", fire_timers, 30.0, telemetry)
         self.cron = Loop("cron", fire, 30.0, telemetry)
         self.outbox = Loop("outbox", work_off, 30.0, telemetry)
         self.reaper = Loop("reaper", upkeep.reap, timing.reap_ms / 1000, telemetry)
@@ -62,10 +67,17 @@ class Duties:
         self.waiters = Loop("waiters", keep_waiters, 1.0, telemetry)
         self.unknown = Loop("unknown", upkeep.fail_unknown, 1.0, telemetry)
         self.retention = Loop("retention", upkeep.purge, 5.0, telemetry)
+        self.event_memory = Loop("event memory", upkeep.forget_events, 5.0, telemetry)
         self.sweep = Loop("sweep", upkeep.sweep, 60.0, telemetry)
         self.timetable = Timetable(
             upkeep.look_ahead,
-            {"scheduled": self.promoter, "deadlines": self.deadlines, "cron": self.cron, "outbox": self.outbox},
+            {
+                "scheduled": self.promoter,
+                "deadlines": self.deadlines,
+                "timers": self.timers,
+                "cron": self.cron,
+                "outbox": self.outbox,
+            },
         )
         self.look_ahead = Loop("timetable", self.timetable.tick, 1.0, telemetry)
 
@@ -73,8 +85,8 @@ class Duties:
     def loops(self) -> tuple[Loop, ...]:
         """All of them, in the order in which they start."""
         return (
-            *(self.look_ahead, self.promoter, self.deadlines, self.cron, self.outbox, self.reaper),
-            *(self.sessions, self.registry, self.waiters, self.unknown, self.retention, self.sweep),
+            *(self.look_ahead, self.promoter, self.deadlines, self.timers, self.cron, self.outbox, self.reaper),
+            *(self.sessions, self.registry, self.waiters, self.unknown, self.retention, self.event_memory, self.sweep),
         )
 
     @property
@@ -99,6 +111,7 @@ class Duties:
             self.look_ahead,
             self.promoter,
             self.deadlines,
+            self.timers,
             self.cron,
             self.outbox,
             self.waiters,

@@ -28,6 +28,7 @@ class Timetable:
         for kind, at_ms in (
             ("scheduled", due.scheduled_at_ms),
             ("deadlines", due.deadline_at_ms),
+            ("timers", due.timer_at_ms),
             ("cron", due.cron_at_ms),
             ("outbox", due.outbox_at_ms),
         ):

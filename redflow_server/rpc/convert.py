@@ -185,6 +185,7 @@ def run(value: Run) -> run_pb2.Run:
         if value.failure_handler
         else run_pb2.FAILURE_HANDLER_STATE_UNSPECIFIED,
         failure_handler_failure=failure(value.failure_handler_failure),
+        open_waits=value.open_waits,
     )
 
 
@@ -212,6 +213,8 @@ def step(value: Step) -> run_pb2.Step:
         start_time=timestamp(value.started_at_ms),
         finish_time=timestamp(value.finished_at_ms),
         child_run_id=value.child_run_id,
+        tries=value.tries,
+        event_id=value.event_id,
     )
 
 

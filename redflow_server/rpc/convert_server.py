@@ -14,7 +14,11 @@ from redflow_server.store.admin import Persistence, RedisReport
 from redflow_server.version import VERSION
 
 PERSISTENCE: Final = {kind: worker_pb2.Persistence.Value(f"PERSISTENCE_{kind.name}") for kind in Persistence}
-CAPABILITIES: Final = (worker_pb2.CAPABILITY_LAZY_OUTPUTS, worker_pb2.CAPABILITY_FAILURE_HANDLERS)
+CAPABILITIES: Final = (
+    worker_pb2.CAPABILITY_PARKING,
+    worker_pb2.CAPABILITY_LAZY_OUTPUTS,
+    worker_pb2.CAPABILITY_FAILURE_HANDLERS,
+)
 
 
 def opened(gateway_id: str, timing: Timing, limits: Limits, report: RedisReport) -> worker_pb2.SessionOpened:

@@ -24,6 +24,8 @@ CODES: Final[dict[type[errors.Refusal], grpc.StatusCode]] = {
     errors.RunNotFound: grpc.StatusCode.NOT_FOUND,
     errors.WorkflowNotFound: grpc.StatusCode.NOT_FOUND,
     errors.IdempotencyKeyReused: grpc.StatusCode.ALREADY_EXISTS,
+    errors.TokenNotFound: grpc.StatusCode.NOT_FOUND,
+    errors.NotWaiting: grpc.StatusCode.FAILED_PRECONDITION,
     errors.LeaseLost: grpc.StatusCode.ABORTED,
     errors.ResetNotAllowed: grpc.StatusCode.FAILED_PRECONDITION,
     errors.RevisionUnsupported: grpc.StatusCode.FAILED_PRECONDITION,

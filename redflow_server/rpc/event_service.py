@@ -37,4 +37,5 @@ def _new_event(request: pb.EmitEventRequest) -> NewEvent:
         idempotency_key=request.idempotency_key,
         idempotency_ttl_ms=ttl_ms,
         available_at_ms=available_at_ms,
+        key=request.key if request.HasField("key") else None,
     )

@@ -14,10 +14,11 @@ from redflow_sdk.proto.worker.v1 import worker_pb2
 from redflow_server.domain.errors import InvalidInput, PayloadTooLarge, Refusal
 from redflow_server.domain.events import REPEATED_WITHIN_MS, NewEvent, check_event
 from redflow_server.domain.failures import Failure, FailureKind
-from redflow_server.domain.ids import RUN_ID, counted, event_id_for, run_id_for, run_id_of
+from redflow_server.domain.ids import counted, event_id_for, run_id_of
 from redflow_server.domain.leases import (
     AbortRun,
-    AwaitRuns,
+    BeginWaits,
+    ClosePolicy,
     CompleteRun,
     EmitStep,
     EndFailing,
@@ -25,16 +26,17 @@ from redflow_server.domain.leases import (
     RecordStep,
     Release,
     ReleaseReason,
+    StartStep,
     StepRecord,
     Suspend,
-    Wait,
 )
 from redflow_server.domain.names import MAX_WAITS, Limits, check_name, check_payload
 from redflow_server.domain.payloads import EMPTY_OBJECT
-from redflow_server.domain.runs import DEFAULT_IDEMPOTENCY_TTL_MS, NewRun, check_new_run
+from redflow_server.domain.runs import DEFAULT_IDEMPOTENCY_TTL_MS
 from redflow_server.domain.session import Effect, Item, ItemStatus, RefusedItem
 from redflow_server.domain.states import StepKind, StepStatus
 from redflow_server.rpc import convert
+from redflow_server.rpc.wait_reader import CLOSE_POLICY_OF, WaitReader
 
 RELEASE_REASON_OF: Final = {
     worker_pb2.RELEASE_REASON_NOT_STARTED: ReleaseReason.NOT_STARTED,
@@ -61,6 +63,7 @@ class ItemReader:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
+        self._waits = WaitReader(limits)
 
     def items(self, request: worker_pb2.SessionRequest) -> tuple[Item | RefusedItem, ...]:
         """All items of a message, in the order in which they are dealt with."""
@@ -87,7 +90,10 @@ class ItemReader:
         if run_id is None:
             raise InvalidInput("lease_token", "must be one that an assignment carried", token)
         if isinstance(message, worker_pb2.StepReport):
-            return RecordStep(run_id, token, message.steps_recorded, self._step(message))
+            rivals = tuple(check_name("rivals", name) for name in message.rivals)
+            if len(rivals) > MAX_WAITS:
+                raise InvalidInput("rivals", f"must be at most {MAX_WAITS}", len(rivals))
+            return RecordStep(run_id, token, message.steps_recorded, self._step(message), rivals)
         if isinstance(message, worker_pb2.LeaseRelease):
             reason = RELEASE_REASON_OF.get(message.reason, ReleaseReason.NOT_STARTED)
             delay_ms = convert.length_ms_of("delay", message.delay)
@@ -98,49 +104,24 @@ class ItemReader:
             return self._suspension(run_id, message)
         return self._result(run_id, message)
 
-    def _command(self, run_id: str, message: worker_pb2.StepCommand) -> AwaitRuns | EmitStep:
-        token, recorded, name = message.lease_token, message.steps_recorded, check_name("step_name", message.step_name)
+    def _command(self, run_id: str, message: worker_pb2.StepCommand) -> BeginWaits | EmitStep | StartStep:
+        token, recorded = message.lease_token, message.steps_recorded
+        if message.WhichOneof("command") == "wait":
+            return BeginWaits(run_id, token, recorded, self._waits.waits(run_id, message.wait.waits))
+        name = check_name("step_name", message.step_name)
         if message.step_seq < 0:
             raise InvalidInput("step_seq", "must not be negative", message.step_seq)
-        if message.WhichOneof("command") == "wait":
-            return AwaitRuns(run_id, token, recorded, (self._wait(run_id, message.wait),))
+        if message.WhichOneof("command") == "start_child":
+            start = self._waits.start(run_id, name, message.start_child)
+            policy = CLOSE_POLICY_OF.get(message.start_child.parent_close_policy, ClosePolicy.ABANDON)
+            return StartStep(run_id, token, recorded, name, message.step_seq, start, policy)
         event = self._event(run_id, name, message.emit_event)
         delay_ms = convert.optional_ms("delay", message.emit_event, "delay")
         return EmitStep(run_id, token, recorded, name, message.step_seq, event, delay_ms)
 
     def _suspension(self, run_id: str, message: worker_pb2.Suspension) -> Suspend:
-        waits = tuple(self._wait(run_id, wait) for wait in message.waits)
-        if not 1 <= len(waits) <= MAX_WAITS:
-            raise InvalidInput("waits", f"must be 1 to {MAX_WAITS}", len(waits))
-        if len({wait.name for wait in waits}) < len(waits):
-            raise InvalidInput("waits", "must be of different steps", [wait.name for wait in waits])
-        return Suspend(run_id, message.lease_token, message.steps_recorded, waits)
-
-    def _wait(self, run_id: str, message: worker_pb2.Wait) -> Wait:
-        name, child = check_name("step_name", message.step_name), message.child
-        if message.step_seq < 0:
-            raise InvalidInput("step_seq", "must not be negative", message.step_seq)
-        if child.WhichOneof("target") == "run_id":
-            return Wait(name, message.step_seq, NewRun(_child_id(child.run_id), "", EMPTY_OBJECT))
-        start = child.start
-        # Of the run, step and workflow, as the id is of run and step: a repeat of the step starts nothing.
-        key = f"stepwf:{counted(run_id)}:{counted(name)}:{counted(start.workflow)}"
-        ttl_ms = convert.optional_ms("idempotency_ttl", start, "idempotency_ttl")
-        run = NewRun(
-            run_id=run_id_for("child", run_id, name),
-            workflow=start.workflow,
-            input=convert.payload_of(start.input) if start.HasField("input") else EMPTY_OBJECT,
-            queue=start.queue or None,
-            priority=start.priority,
-            max_attempts=start.max_attempts or None,
-            idempotency_key=start.idempotency_key or None,
-            idempotency_ttl_ms=DEFAULT_IDEMPOTENCY_TTL_MS if ttl_ms is None else ttl_ms,
-            is_typed=True,
-        )
-        check_new_run(run, self._limits)
-        if run.idempotency_key is None:
-            run = replace(run, idempotency_key=key)
-        return Wait(name, message.step_seq, run)
+        waits = self._waits.waits(run_id, message.waits)
+        return Suspend(run_id, message.lease_token, message.steps_recorded, waits, message.park)
 
     def _event(self, run_id: str, step: str, message: worker_pb2.EmitCommand) -> NewEvent:
         ttl_ms = convert.optional_ms("idempotency_ttl", message, "idempotency_ttl")
@@ -154,6 +135,7 @@ class ItemReader:
             idempotency_key=message.idempotency_key,
             idempotency_ttl_ms=DEFAULT_IDEMPOTENCY_TTL_MS if ttl_ms is None else ttl_ms,
             available_at_ms=available_at_ms,
+            key=message.key if message.HasField("key") else None,
         )
         check_event(event, self._limits)
         key = f"stepev:{counted(run_id)}:{counted(step)}:{counted(message.event_name)}"
@@ -187,8 +169,9 @@ class ItemReader:
         status = convert.STEP_STATUS_OF.get(report.status)
         if status not in (StepStatus.SUCCEEDED, StepStatus.FAILED):
             raise InvalidInput("status", "must be SUCCEEDED or FAILED", report.status)
-        if report.step_seq < 0:
-            raise InvalidInput("step_seq", "must not be negative", report.step_seq)
+        for field, number in (("step_seq", report.step_seq), ("tries", report.tries)):
+            if number < 0:
+                raise InvalidInput(field, "must not be negative", number)
         kind = convert.STEP_KIND_OF.get(report.step_kind, StepKind.FUNCTION)
         if kind is not StepKind.FUNCTION:
             raise InvalidInput("step_kind", "must be FUNCTION: the others are recorded by what they ask for", kind)
@@ -211,6 +194,7 @@ class ItemReader:
             failure=failure,
             is_final=report.final,
             elapsed_ms=convert.length_ms_of("elapsed", report.elapsed),
+            tries=report.tries,
         )
 
     def _check_failure(self, message: Message) -> None:
@@ -218,29 +202,8 @@ class ItemReader:
             raise PayloadTooLarge("failure", self._limits.max_payload_bytes, message.ByteSize())
 
 
-def _child_id(run_id: str) -> str:
-    if not RUN_ID.fullmatch(run_id):
-        raise InvalidInput("child.run_id", "must be the id of a run", run_id)
-    return run_id
-
-
 def _unserved(message: _ItemMessage) -> str:
-    """What is asked for that is on the wire only; empty for what is served."""
-    waits: list[worker_pb2.Wait] = []
-    if isinstance(message, worker_pb2.StepReport) and message.withdraws:
-        return "races of waits"
-    if isinstance(message, worker_pb2.StepCommand):
-        command = message.WhichOneof("command")
-        if command not in ("wait", "emit_event"):
-            return f"the command {command}"
-        waits = [message.wait] if command == "wait" else []
-    if isinstance(message, worker_pb2.Suspension):
-        waits = list(message.waits)
-    for wait in waits:
-        if wait.group:
-            return "races of waits"
-        if wait.WhichOneof("wait") != "child":
-            return f"waits of the kind {wait.WhichOneof('wait')}"
-        if wait.child.HasField("timeout"):
-            return "time-outs of waits"
+    """What is asked for that this gateway does not know; empty for what is served."""
+    if isinstance(message, worker_pb2.StepCommand) and message.WhichOneof("command") is None:
+        return "the command of a later revision"
     return ""

@@ -7,7 +7,9 @@ from redflow_sdk.proto.api.v1 import run_service_pb2_grpc as stubs
 from redflow_server.domain.errors import InvalidInput, Refusal
 from redflow_server.domain.payloads import EMPTY_OBJECT
 from redflow_server.domain.runs import DEFAULT_IDEMPOTENCY_TTL_MS, InputMismatch, NewRun, RunQuery, StartedRun
+from redflow_server.domain.tokens import Completion, step_of
 from redflow_server.engine.runs import MAX_WAIT_S, Runs, run_id_of_request
+from redflow_server.engine.tokens import Tokens
 from redflow_server.rpc import convert
 from redflow_server.rpc.errors import Context
 
@@ -18,8 +20,9 @@ MISMATCH = {pb.INPUT_MISMATCH_REJECT: InputMismatch.REJECT}
 class RunService(stubs.RunServiceServicer):
     """Parse, call the engine, render."""
 
-    def __init__(self, runs: Runs) -> None:
+    def __init__(self, runs: Runs, tokens: Tokens) -> None:
         self._runs = runs
+        self._tokens = tokens
 
     async def StartRun(self, request: pb.StartRunRequest, context: Context) -> pb.StartRunResponse:
         return _started(await self._runs.start(_new_run(request)))
@@ -61,6 +64,13 @@ class RunService(stubs.RunServiceServicer):
         timeout_ms = convert.optional_ms("timeout", request, "timeout")
         run = await self._runs.wait(request.run_id, MAX_WAIT_S if timeout_ms is None else timeout_ms / 1000)
         return pb.WaitRunResponse(done=run.status.is_terminal, run=convert.run(run))
+
+    async def CompleteToken(self, request: pb.CompleteTokenRequest, context: Context) -> pb.CompleteTokenResponse:
+        outcome = request.WhichOneof("outcome")
+        output = convert.payload_of(request.output) if outcome == "output" else None
+        failure = convert.failure_of("failure", request.failure) if outcome == "failure" else None
+        await self._tokens.complete(Completion(request.token, step_of(request.token), output, failure))
+        return pb.CompleteTokenResponse()
 
 
 def _new_run(request: pb.StartRunRequest) -> NewRun:

@@ -77,4 +77,5 @@ def _heartbeat(message: worker_pb2.Heartbeat) -> Heartbeat:
 
 def _held(message: worker_pb2.HeldLease) -> HeldLease:
     # A state of a later revision is, for this gateway, one more in which the handler is at work.
-    return HeldLease(message.lease_token, LEASE_STATE_OF.get(message.state, LeaseState.RUNNING))
+    state = LEASE_STATE_OF.get(message.state, LeaseState.RUNNING)
+    return HeldLease(message.lease_token, state, tuple(message.open_waits))

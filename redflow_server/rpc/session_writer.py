@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from redflow_sdk.proto.worker.v1 import worker_pb2
-from redflow_server.domain.leases import ClaimedRun, LeaseStanding, Standing, Stop, StopReason
+from redflow_server.domain.leases import ClaimedRun, LeaseStanding, Resolution, Standing, Stop, StopReason
 from redflow_server.domain.runs import Step
 from redflow_server.domain.session import GatewayMessage, ItemAnswer, ItemStatus, SessionEnd
 from redflow_server.rpc import convert
@@ -56,6 +56,7 @@ class SessionWriter:
             else:
                 response.item_results.append(_item_result(answer))
         response.cancellations.extend(map(self._stop, message.stops))
+        response.wait_resolutions.extend(map(_resolution, message.resolutions))
         response.assignments.extend(map(self._assignment, message.assignments))
         if message.is_drained:
             response.drain_ack.SetInParent()
@@ -118,6 +119,11 @@ def snapshot(step: Step) -> worker_pb2.StepSnapshot:
         attempt=step.attempt,
         final=step.is_final,
         child_run_id=step.child_run_id,
+        resolved_seq=step.resolved_seq,
+        event_id=step.event_id,
+        event_time=convert.timestamp(step.event_at_ms),
+        tries=step.tries,
+        token=step.token,
     )
     if (failure := convert.failure(step.failure)) is not None:
         message.failure.CopyFrom(failure)
@@ -126,6 +132,12 @@ def snapshot(step: Step) -> worker_pb2.StepSnapshot:
     elif step.is_left_out:
         message.output_ref.size_bytes = step.size_bytes
     return message
+
+
+def _resolution(resolution: Resolution) -> worker_pb2.WaitResolution:
+    step = resolution.step
+    found = worker_pb2.StepSnapshot(step_name=resolution.step_name) if step is None else snapshot(step)
+    return worker_pb2.WaitResolution(lease_token=resolution.lease_token, step=found)
 
 
 def session_error(end: SessionEnd) -> worker_pb2.SessionError:

@@ -29,6 +29,8 @@ class SystemService(stubs.SystemServiceServicer):
             runs=[pb.StatusCount(status=convert.RUN_STATUS[status], count=count) for status, count in stats.runs],
             lanes=[pb.LaneDepth(queue=lane.queue, workflow=lane.workflow, depth=lane.depth) for lane in stats.lanes],
             lane_count=stats.lane_count,
+            events_remembered=stats.events_remembered,
+            events_dropped=stats.events_dropped,
         )
 
     async def ListWorkers(self, request: pb.ListWorkersRequest, context: Context) -> pb.ListWorkersResponse:
@@ -53,4 +55,5 @@ def _worker(worker: Worker) -> pb.Worker:
         leases=worker.leases,
         draining=worker.is_draining,
         connect_time=convert.timestamp(worker.connected_at_ms),
+        parked=worker.parked,
     )

@@ -1,4 +1,5 @@
-"""What domain values look like in Redis: the one place that writes and reads their encodings.
+"""What domain values look like in Redis: the one place, with `codec_registry.py` for definitions, that writes
+and reads their encodings.
 
 Payload bytes are stored as they are. What goes with them (`meta`) and failures are compact JSON, which people and
 Lua can read; a failure that the store itself decides on is written by `lua/lib/failures.lua` in the same form.
@@ -8,26 +9,17 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from redflow_server.domain.events import NewEvent
 from redflow_server.domain.failures import Failure, FailureKind, RetryHint
 from redflow_server.domain.leases import StepRecord
 from redflow_server.domain.payloads import Payload
-from redflow_server.domain.registry import (
-    FAILURE_HANDLER_MS,
-    CronSchedule,
-    PlannedSchedule,
-    RetryPolicy,
-    Workflow,
-    WorkflowDefinition,
-)
-from redflow_server.domain.runs import HandlerState, Run, Step, WaitingFor, WaitingKind
-from redflow_server.domain.session import SdkInfo
+from redflow_server.domain.runs import HandlerState, NewRun, Run, Step, WaitingFor, WaitingKind
 from redflow_server.domain.states import RunStatus, StepKind, StepStatus
-from redflow_server.domain.workers import Worker
+from redflow_server.domain.waits import ChildWait, EventWait, TimerWait, TokenWait, Wait, event_channel
+from redflow_server.store.keys import split_channel
 
 Json = dict[str, Any]  # Any: a JSON document
 Reply = Any  # Any: what Redis answers is typed by the script that answered
@@ -149,6 +141,8 @@ def decode_run(run_id: str, record: Sequence[bytes], data: Sequence[bytes] = (),
         deliveries=number(fields.get(b"deliveries")) or 0,
         losses=number(fields.get(b"losses")) or 0,
         failures=number(fields.get(b"failures")) or 0,
+        open_waits=number(fields.get(b"openWaits")) or 0,
+        placed_at_ms=number(fields.get(b"placedAt")),
         session_id=text(fields.get(b"leaseOwner")).partition(" ")[0],
         waiting_for=tuple(_decode_wait(*wait) for wait in zip(waits[::2], waits[1::2], strict=True)),
         failure_handler=_handler_state(fields),
@@ -157,8 +151,30 @@ def decode_run(run_id: str, record: Sequence[bytes], data: Sequence[bytes] = (),
 
 
 def _decode_wait(name: bytes, entry: bytes) -> WaitingFor:
-    _, since, target = entry.split(b"|", 2)
-    return WaitingFor(WaitingKind.CHILD, detail=f"run {text(target)}", step_name=text(name), since_ms=number(since))
+    kind, since, deadline, rest = entry.split(b"|", 3)
+    size, _, tail = rest.partition(b":")
+    target = text(tail[int(size) :])
+    return WaitingFor(
+        kind=WaitingKind(text(kind)),
+        until_ms=number(deadline),
+        detail=_WAITS_FOR[WaitingKind(text(kind))](target),
+        step_name=text(name),
+        since_ms=number(since),
+        run_id=target if kind == b"child" else "",
+    )
+
+
+def _said_of_channel(channel: str) -> str:
+    name, key = split_channel(channel)
+    return f"event {name!r} without a key" if key is None else f"event {name!r} with the key {key!r}"
+
+
+_WAITS_FOR: Final[dict[WaitingKind, Callable[[str], str]]] = {
+    WaitingKind.TIMER: lambda _: "sleeps",
+    WaitingKind.EVENT: _said_of_channel,
+    WaitingKind.CHILD: lambda target: f"run {target}",
+    WaitingKind.TOKEN: lambda _: "somebody to complete its token",
+}
 
 
 def _handler_state(fields: dict[bytes, bytes]) -> HandlerState | None:
@@ -169,32 +185,66 @@ def _handler_state(fields: dict[bytes, bytes]) -> HandlerState | None:
 
 
 def encode_event(event: NewEvent) -> tuple[bytes | str | int, ...]:
-    """An event as scripts take it: id name payload payload_meta digest available_at key key_ttl_ms."""
+    """An event as scripts take it: id name payload payload_meta digest available_at key key_ttl_ms channel."""
     return (
         *(event.event_id, event.name, event.payload.data, encode_meta(event.payload), event.payload.digest),
         *("" if event.available_at_ms is None else event.available_at_ms, event.idempotency_key),
-        event.idempotency_ttl_ms,
+        *(event.idempotency_ttl_ms, event_channel(event.name, event.key)),
+    )
+
+
+def encode_wait(wait: Wait) -> tuple[bytes | str | int, ...]:
+    """A wait as scripts take it: name seq kind group timeout_ms until_ms target workflow queue max_attempts priority
+    input input_meta digest key key_ttl_ms.
+    """
+    timeout = "" if wait.timeout_ms is None else wait.timeout_ms
+    until, of_child = "", ("",) * 9
+    match wait.target:
+        case TimerWait(until_ms=until_ms):
+            target, until = "", "" if until_ms is None else str(until_ms)
+        case EventWait() as event:
+            target = event.channel
+        case TokenWait(token=token):
+            target = token
+        case ChildWait(start=start):
+            return (*(wait.name, wait.seq, wait.kind, wait.group, timeout, until, start.run_id), *encode_start(start))
+    return (wait.name, wait.seq, wait.kind, wait.group, timeout, until, target, *of_child)
+
+
+def encode_start(start: NewRun) -> tuple[bytes | str | int, ...]:
+    """A run that a step starts: workflow queue max_attempts priority input input_meta digest key key_ttl_ms."""
+    return (
+        *(start.workflow, start.queue or "", start.max_attempts or "", start.priority, start.input.data),
+        *(encode_meta(start.input), start.input.digest, start.idempotency_key or "", start.idempotency_ttl_ms),
     )
 
 
 def encode_step(step: StepRecord) -> tuple[bytes | str | int, ...]:
-    """A step as scripts take it: name seq kind status final elapsed_ms meta value."""
-    succeeded = step.status is StepStatus.SUCCEEDED
-    value = step.output.data if step.output else encode_failure(step.failure) if step.failure else b""
+    """A step as scripts take it: name seq kind status final tries elapsed_ms meta value."""
+    _, meta, value = encode_outcome(step.output, step.failure)
+    tries = step.tries or ""
+    return (step.name, step.seq, step.kind, step.status, int(step.is_final), tries, step.elapsed_ms, meta, value)
+
+
+def encode_outcome(output: Payload | None, failure: Failure | None) -> tuple[StepStatus, bytes, bytes]:
+    """Status, meta and value of what a step came to."""
+    if failure is not None:
+        return StepStatus.FAILED, b"", encode_failure(failure)
     # An absent output is told from an empty one by its meta.
-    meta = encode_meta(step.output) if step.output else b"none" if succeeded else b""
-    return (step.name, step.seq, step.kind, step.status, int(step.is_final), step.elapsed_ms, meta, value)
+    return StepStatus.SUCCEEDED, encode_meta(output) if output else b"none", output.data if output else b""
 
 
 def decode_step(name: bytes, header: bytes, value: bytes | None) -> Step:
     """A step from its header and value; without a value when that was left out of the answer."""
-    status, kind, seq, attempt, final, started, finished, size, target, meta = header.split(b"|", 9)
-    step_status = StepStatus(status.decode())
+    fields = header.split(b"|", 11)
+    status, kind, seq, attempt, final, started, finished, size, tries, resolved, target, meta = fields
+    step_status, step_kind = StepStatus(status.decode()), StepKind(kind.decode())
     succeeded = step_status is StepStatus.SUCCEEDED
+    event_id, _, event_at = text(target).partition("@") if step_kind is StepKind.EVENT else ("", "", "")
     return Step(
         name=text(name),
         seq=number(seq) or 0,
-        kind=StepKind(kind.decode()),
+        kind=step_kind,
         status=step_status,
         attempt=number(attempt) or 0,
         is_final=final == b"1",
@@ -202,7 +252,12 @@ def decode_step(name: bytes, header: bytes, value: bytes | None) -> Step:
         finished_at_ms=number(finished),
         output=decode_payload(value, meta) if succeeded and meta != b"none" else None,
         failure=decode_failure(value) if step_status is StepStatus.FAILED else None,
-        child_run_id=text(target),
+        child_run_id=text(target) if step_kind in (StepKind.CHILD, StepKind.START) else "",
+        event_id=event_id,
+        event_at_ms=int(event_at) if event_at else None,
+        token=text(target) if step_kind is StepKind.TOKEN else "",
+        tries=number(tries) or 0,
+        resolved_seq=number(resolved) or 0,
         size_bytes=number(size) or 0,
         is_left_out=value is None and meta != b"none" and step_status in (StepStatus.SUCCEEDED, StepStatus.FAILED),
     )
@@ -217,128 +272,3 @@ def decode_steps(flat: Sequence[bytes]) -> tuple[Step, ...]:
         if field.startswith(b"s:")
     ]
     return tuple(sorted(steps, key=lambda step: (step.seq, step.name)))
-
-
-def encode_retry_policy(policy: RetryPolicy | None) -> str:
-    """A retry policy as `lua/lib/backoff.lua` reads it: initial multiplier maximum jitter."""
-    if policy is None:
-        return ""
-    return f"{policy.initial_ms} {policy.multiplier!r} {policy.maximum_ms} {policy.jitter_ratio!r}"
-
-
-def encode_definition(definition: WorkflowDefinition) -> bytes:
-    """A definition as JSON."""
-    document: Json = {
-        "name": definition.name,
-        "digest": definition.digest,
-        "queue": definition.queue,
-        "maxAttempts": definition.max_attempts,
-        "runTimeoutMs": definition.run_timeout_ms,
-        "startTimeoutMs": definition.start_timeout_ms,
-        "failureHandlerTimeoutMs": definition.failure_handler_timeout_ms,
-        "hasFailureHandler": definition.has_failure_handler,
-        "events": list(definition.event_names),
-        "cron": [_cron_document(schedule) for schedule in definition.cron],
-        "inputJsonSchema": _payload_document(definition.input_json_schema),
-    }
-    if policy := definition.retry_policy:
-        document["retry"] = [policy.initial_ms, policy.multiplier, policy.maximum_ms, policy.jitter_ratio]
-    return dump({name: value for name, value in document.items() if value})
-
-
-def encode_registration(
-    definition: WorkflowDefinition, schedules: Sequence[PlannedSchedule]
-) -> tuple[bytes | str | int, ...]:
-    """A definition as `register` takes it: name digest queue max_attempts retry run_timeout start_timeout
-    failure_handler_ms events schedules definition.
-    """
-    handler_ms = (definition.failure_handler_timeout_ms or FAILURE_HANDLER_MS) if definition.has_failure_handler else ""
-    return (
-        *(definition.name, definition.digest, definition.queue, definition.max_attempts),
-        encode_retry_policy(definition.retry_policy),
-        *(definition.run_timeout_ms or "", definition.start_timeout_ms or "", handler_ms),
-        dump(sorted(set(definition.event_names))),
-        dump([_planned(schedule) for schedule in schedules if schedule.workflow == definition.name]),
-        encode_definition(definition),
-    )
-
-
-def _planned(schedule: PlannedSchedule) -> list[str]:
-    # By its timing a change of a schedule's times is seen.
-    timing = f"{schedule.cron.expression}|{schedule.cron.timezone}"
-    document = dump({"workflow": schedule.workflow, "timing": timing, **_cron_document(schedule.cron)})
-    return [schedule.schedule_id, timing, str(schedule.next_at_ms), document.decode()]
-
-
-def decode_schedule(document: bytes) -> tuple[str, CronSchedule]:
-    """The workflow of a schedule, and the schedule. Raises ValueError, LookupError for what is none."""
-    stored: Json = json.loads(document)
-    return stored["workflow"], _cron(stored)
-
-
-def _cron(document: Json) -> CronSchedule:
-    return CronSchedule(document["id"], document["expression"], document["timezone"], _payload(document["input"]))
-
-
-def _cron_document(schedule: CronSchedule) -> Json:
-    return {
-        "id": schedule.schedule_id,
-        "expression": schedule.expression,
-        "timezone": schedule.timezone,
-        "input": _payload_document(schedule.input),
-    }
-
-
-def _payload_document(payload: Payload | None) -> Json | None:
-    if payload is None:
-        return None
-    data = base64.b64encode(payload.data).decode()
-    return {"data": data, "contentType": payload.content_type, "metadata": dict(payload.metadata)}
-
-
-def _payload(document: Json | None) -> Payload | None:
-    if document is None:
-        return None
-    data = base64.b64decode(document["data"])
-    return Payload(data, document["contentType"], tuple(document["metadata"].items()))
-
-
-def decode_workflow(flat: Sequence[bytes]) -> Workflow:
-    """A registry entry."""
-    fields = dict(zip(flat[::2], flat[1::2], strict=True))
-    document: Json = json.loads(fields[b"definitionJson"])
-    retry = document.get("retry")
-    definition = WorkflowDefinition(
-        name=document["name"],
-        digest=document.get("digest", ""),
-        queue=document["queue"],
-        max_attempts=document["maxAttempts"],
-        retry_policy=RetryPolicy(*retry) if retry else None,
-        run_timeout_ms=document.get("runTimeoutMs"),
-        start_timeout_ms=document.get("startTimeoutMs"),
-        failure_handler_timeout_ms=document.get("failureHandlerTimeoutMs"),
-        has_failure_handler=document.get("hasFailureHandler", False),
-        event_names=tuple(document.get("events", ())),
-        cron=tuple(map(_cron, document.get("cron", ()))),
-        input_json_schema=_payload(document.get("inputJsonSchema")),
-    )
-    return Workflow(
-        definition=definition,
-        owner=text(fields.get(b"owner")),
-        build_id=text(fields.get(b"buildId")),
-        updated_at_ms=number(fields.get(b"updatedAt")) or 0,
-    )
-
-
-def encode_worker(worker: Worker) -> bytes:
-    """A connected worker as JSON."""
-    return dump(asdict(worker))
-
-
-def decode_worker(raw: bytes) -> Worker:
-    """A connected worker."""
-    document: Json = json.loads(raw)
-    document["sdk"] = SdkInfo(**document["sdk"])
-    document["queues"] = tuple(document["queues"])
-    document["workflows"] = tuple(document["workflows"])
-    return Worker(**document)

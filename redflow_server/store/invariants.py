@@ -4,7 +4,8 @@ Each rule is a function of what was read, and says what is wrong; most look at o
 and a run is read by one script (`snapshot.py`), so a run is never caught halfway: what is reported was stored so at one
 instant. Rules overlap where the same fault breaks two of them. None of them rests on this moment being `now` for the
 gateways, save that an idempotency key whose window is open has to lead somewhere, and that nothing is left in the
-outbox for a minute. What binds runs, events and schedules to each other is in `invariants_between.py`.
+outbox, and no event undelivered, for a minute. What binds things to each other is in `invariants_between.py`, of waits
+in `invariants_waits.py`, of events in `invariants_events.py`.
 """
 
 from __future__ import annotations
@@ -18,17 +19,19 @@ from typing import Final
 
 from redis.asyncio import Redis
 
-from redflow_server.domain.states import RunStatus, StepStatus
+from redflow_server.domain.states import RunStatus, StepKind, StepStatus
 from redflow_server.store import invariants_between as between
-from redflow_server.store.invariants_between import Details, Findings, header_of
+from redflow_server.store import invariants_events as of_events
+from redflow_server.store import invariants_waits as of_waits
+from redflow_server.store.invariants_between import Details, Findings
+from redflow_server.store.invariants_waits import FINISHED_STEPS
 from redflow_server.store.keys import Keys
 from redflow_server.store.snapshot import read_snapshot
-from redflow_server.store.snapshot_states import RunState, Snapshot, number
+from redflow_server.store.snapshot_states import RunState, Snapshot, header_of, number
 
 HOMES: Final = {"lane": RunStatus.QUEUED, "scheduled": RunStatus.SCHEDULED, "leases": RunStatus.RUNNING}
 """The places of open runs, and the status that belongs there."""
 LEASE_FIELDS: Final = ("leaseToken", "leaseOwner", "acked")
-FINISHED_STEPS: Final = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED})
 PUT_OFF_MS: Final = 1000
 """An assignment that is on its way when its start deadline passes is looked at again after this long."""
 TTL_NEEDED: Final = frozenset({"session", "idempotency", "event_key"})
@@ -38,12 +41,12 @@ MAX_EXACT: Final = 2**53
 INTEGER: Final = re.compile(r"-?[0-9]{1,16}")
 INTEGER_FIELDS: Final = (
     *("seq", "place", "priority", "attempt", "maxAttempts", "failures", "deliveries", "undelivered", "losses"),
-    *("lossesTotal", "stepsDone", "stepsBytes", "createdAt", "availableAt", "startedAt", "finishedAt"),
+    *("lossesTotal", "stepsDone", "stepsBytes", "createdAt", "availableAt", "placedAt", "startedAt", "finishedAt"),
     *("cancelRequestedAt", "timeoutRequestedAt", "startDeadline", "runDeadline", "keyExpiresAt"),
-    *("openWaits", "handlerMs", "failingDeadline"),
+    *("openWaits", "resolutions", "eventSeq", "handlerMs", "failingDeadline"),
 )
 DEADLINES: Final = ("startDeadline", "runDeadline", "failingDeadline")
-INTEGER_HEADERS: Final = ("seq", "attempt", "startedAt", "finishedAt", "size")
+INTEGER_HEADERS: Final = ("seq", "attempt", "startedAt", "finishedAt", "size", "tries", "resolved")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ async def check(client: Redis, keys: Keys) -> list[Violation]:
 
 
 def one_place(run: RunState) -> Details:
-    """An open run is in exactly one place, or in none while it waits for another run."""
+    """An open run is in exactly one place, or in none while it waits."""
     if run.status is None or run.is_terminal:
         return
     found = [place for place in HOMES if place in run.scores]
@@ -210,7 +213,8 @@ def steps(run: RunState) -> Details:
     for name, raw in run.headers.items():
         header = header_of(raw)
         done += header["status"] in FINISHED_STEPS
-        if "meta" not in header or header["status"] not in set(StepStatus):
+        is_known = header["status"] in set(StepStatus) and header.get("kind") in set(StepKind)
+        if "meta" not in header or not is_known:
             yield f"has a step {name!r} whose header cannot be read: {raw!r}"
         elif name not in run.sizes:
             yield f"has a step {name!r} without a value"
@@ -260,6 +264,13 @@ def numbers(snapshot: Snapshot) -> Findings:
             for name in INTEGER_HEADERS:
                 if header.get(name) and not _is_integer(header[name]):
                     yield run.run_id, f"has {header[name]!r} as {name} of step {step!r}"
+        for wait in run.waits:
+            for at in (wait.since, wait.deadline):
+                if at and not _is_integer(at):
+                    yield run.run_id, f"has {at!r} as a time of its wait {wait.step!r}"
+        for channel, cursor in run.cursors.items():
+            if not _is_integer(cursor):
+                yield run.run_id, f"has {cursor!r} as its cursor on channel {channel}"
     for stored in snapshot.numbers:
         if not _is_integer(stored.value):
             yield stored.key, f"has {stored.value!r} as {stored.what}"
@@ -344,10 +355,17 @@ _RULES: Final[dict[str, tuple[str, Callable[[Snapshot], Findings]]]] = {
     "registry": ("sets of workflows agree with the definitions", registry),
     "attempts": ("attempts are counted from 1 to the most there may be", _each_run(attempts)),
     "places": ("a run stands in its lane at its place", _each_run(places)),
-    "waits": ("open waits are known to the runs that they are for", _each_run(between.waits)),
+    "waits": ("open waits are steps that wait, and known to the runs that they are for", _each_run(of_waits.waits)),
+    "timers": ("a wait has a timer exactly while it has a deadline", of_waits.timers),
+    "event-waits": ("a wait for an event stands on its channel, and has missed none", of_waits.event_waits),
+    "resolutions": ("what a run was given by its waits is numbered", _each_run(of_waits.resolutions)),
+    "parked": ("a parked run is leased, and waits or is to hear of an outcome", _each_run(of_waits.parked)),
+    "kept-beside": ("a run has cursors and children while its record says so", _each_run(of_waits.kept_beside)),
     "failing": ("a run in phase failing is open and has a deadline", _each_run(between.failing)),
     "outbox": ("nothing is left in the outbox for a minute", between.outbox),
-    "events": ("events are kept while runs are left to start", between.events),
+    "events": ("events are kept while runs are left to start", of_events.events),
+    "event-memory": ("remembered events are in the log of their channel, and counted", of_events.event_memory),
+    "deliveries": ("waits hear of an event within a minute", of_events.deliveries),
     "schedules": ("cron schedules agree with the definitions", between.schedules),
 }
 

@@ -27,6 +27,13 @@ def split_lane_name(name: str) -> tuple[str, str]:
     return queue.decode(), rest.partition(b":")[2].decode()
 
 
+def split_channel(channel: str) -> tuple[str, str | None]:
+    """The event name of a channel, and its key, if it has one."""
+    size, _, rest = channel.encode().partition(b":")
+    name, key = rest[: int(size)], rest[int(size) :]
+    return name.decode(), key[1:].partition(b":")[2].decode() if key else None
+
+
 @dataclass(frozen=True, slots=True)
 class Keys:
     """Key names under one prefix."""
@@ -69,6 +76,11 @@ class Keys:
         return f"{self.prefix}:deadlines"
 
     @property
+    def timers(self) -> str:
+        """Sorted set: open waits with a deadline, as `run_id step`, by deadline."""
+        return f"{self.prefix}:timers"
+
+    @property
     def reap_last(self) -> str:
         """String: when a gateway last looked for expired leases."""
         return f"{self.prefix}:reap:last"
@@ -97,6 +109,31 @@ class Keys:
     def fan_outs(self) -> str:
         """Sorted set: events that have subscribers left to start, by time."""
         return f"{self.prefix}:fan-outs"
+
+    @property
+    def event_seq(self) -> str:
+        """Counter: numbers of events, and of waits for events, so that either knows which came first."""
+        return f"{self.prefix}:event-seq"
+
+    @property
+    def event_memory(self) -> str:
+        """Sorted set: the remembered events, as `number time bytes channel`, by number."""
+        return f"{self.prefix}:event-memory"
+
+    @property
+    def event_bytes(self) -> str:
+        """Counter: bytes of the remembered events."""
+        return f"{self.prefix}:event-bytes"
+
+    @property
+    def events_dropped(self) -> str:
+        """Counter: events that were forgotten early, because there were too many."""
+        return f"{self.prefix}:events-dropped"
+
+    @property
+    def deliveries(self) -> str:
+        """Sorted set: events that waits are left to hear of, as `number channel`, by the number of the next wait."""
+        return f"{self.prefix}:deliveries"
 
     @property
     def cron_def(self) -> str:
@@ -141,12 +178,20 @@ class Keys:
         return f"{self.prefix}:run:{run_id}:steps"
 
     def waits(self, run_id: str) -> str:
-        """Hash: the open waits of a run by step, as `kind|since|target`."""
+        """Hash: the open waits of a run by step, as `kind|since|deadline|<bytes of group>:<group><target>`."""
         return f"{self.prefix}:run:{run_id}:waits"
 
     def awaiters(self, run_id: str) -> str:
         """Set: who waits for the end of a run, as `run_id step`."""
         return f"{self.prefix}:run:{run_id}:awaiters"
+
+    def cursors(self, run_id: str) -> str:
+        """Hash: the number of the last event that a run got on each channel."""
+        return f"{self.prefix}:run:{run_id}:cursors"
+
+    def children(self, run_id: str) -> str:
+        """Set: runs that a run has started without waiting for them, and that are to be canceled when it ends."""
+        return f"{self.prefix}:run:{run_id}:children"
 
     def lane(self, name: str) -> str:
         """Sorted set: queued runs of one workflow in one queue, by -priority * 2^42 + number."""
@@ -183,6 +228,14 @@ class Keys:
     def event_key(self, event: str, key: str) -> str:
         """String: the event that an idempotency key names."""
         return f"{self.prefix}:event-key:{counted(event)}:{counted(key)}"
+
+    def event_log(self, channel: str) -> str:
+        """Stream: the remembered events of a channel, by number."""
+        return f"{self.prefix}:event-log:{channel}"
+
+    def event_waits(self, channel: str) -> str:
+        """Sorted set: open waits for the events of a channel, as `run_id step`, by the number of their registration."""
+        return f"{self.prefix}:event-waits:{channel}"
 
     def owner_workflows(self, owner: str) -> str:
         """Set: the workflows of an owner."""

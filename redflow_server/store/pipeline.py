@@ -19,7 +19,7 @@ import hiredis
 
 from redflow_server.domain.errors import StoreFull, StoreUnavailable
 from redflow_server.store.scripts import Script
-from redflow_server.store.wire import Argument, BrokenWire, Dial, Reply, Wire, pack
+from redflow_server.store.wire import Argument, BrokenWire, Dial, Reply, Wire, end, pack
 
 T = TypeVar("T")
 
@@ -100,8 +100,7 @@ class Pipeline:
     async def stop(self) -> None:
         """Ends the connection; calls under way fail."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+            await end(self._task)
         if self._wire is not None:
             await self._wire.close()
         self._fail([*self._under_way, *self._queue], StoreUnavailable("the gateway stops"))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from redflow_server.domain.errors import PrefixTaken
+from redflow_server.domain.errors import NotWaiting, PrefixTaken, TokenNotFound
 from redflow_server.domain.events import EmittedEvent
 from redflow_server.domain.leases import (
     Claim,
@@ -14,6 +14,7 @@ from redflow_server.domain.leases import (
     ClaimedRun,
     LeaseEnded,
     LeaseStanding,
+    ListedLease,
     Outcome,
     Standing,
     StepRecorded,
@@ -22,10 +23,10 @@ from redflow_server.domain.leases import (
     Suspended,
 )
 from redflow_server.domain.registry import Registered, RegistrationResult, RegistrationStatus, Workflow
-from redflow_server.domain.runs import LaneDepth, RunPage, Stats
+from redflow_server.domain.runs import LaneDepth, RunPage, Stats, Step
 from redflow_server.domain.schedules import DueSchedule, DueSchedules, Schedule
 from redflow_server.domain.states import RunStatus
-from redflow_server.store import codec
+from redflow_server.store import codec, codec_registry
 from redflow_server.store.codec import Reply
 from redflow_server.store.keys import split_lane_name
 
@@ -42,6 +43,7 @@ class Due:
     scheduled_at_ms: int | None
     deadline_at_ms: int | None
     lanes: tuple[tuple[str, int], ...]
+    timer_at_ms: int | None = None
     cron_at_ms: int | None = None
     outbox_at_ms: int | None = None
 
@@ -67,13 +69,14 @@ class Reaped:
     """Where the runs went whose leases were taken away."""
 
     queued: int
+    waiting: int
     failed: int
     canceled: int
 
     @property
     def total(self) -> int:
         """How many there were."""
-        return self.queued + self.failed + self.canceled
+        return self.queued + self.waiting + self.failed + self.canceled
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,26 +141,35 @@ def claimed(claim: Claim, reply: Reply) -> Claimed:
     return Claimed(tuple(runs), tuple(lane for lane, flag in zip(claim.lanes, emptied, strict=True) if flag))
 
 
-def standings(tokens: Sequence[tuple[str, str]], reply: Reply) -> tuple[LeaseStanding, ...]:
+def standings(leases: Sequence[ListedLease], reply: Reply) -> tuple[LeaseStanding, ...]:
     """Answer of renew."""
     found = []
-    for (_, token), answer in zip(tokens, reply, strict=True):
-        stop = None
-        if len(answer) == 3 and answer[1]:
+    for lease, answer in zip(leases, reply, strict=True):
+        token, stop = lease.lease_token, None
+        if len(answer) >= 3 and answer[1]:
             stop = Stop(token, StopReason(codec.text(answer[1])), codec.text(answer[2]))
-        found.append(LeaseStanding(token, Standing(codec.text(answer[0])), stop))
+        over, unknown = (tuple(map(codec.text, names)) for names in (answer[3:] or ((), ())))
+        found.append(LeaseStanding(token, Standing(codec.text(answer[0])), stop, over, unknown))
     return tuple(found)
 
 
 def step_recorded(name: bytes, reply: Reply) -> StepRecorded:
     """Answer of record_step."""
     outcome = OUTCOMES[reply[0]]
-    stored = codec.decode_step(name, reply[2], reply[3]) if outcome is Outcome.CONFLICT else None
-    return StepRecorded(outcome, len(reply) > 1 and reply[1] == 1, stored)
+    if len(reply) < 3:
+        return StepRecorded(outcome)
+    stored = codec.decode_step(name, reply[3], reply[4]) if outcome is Outcome.CONFLICT else None
+    return StepRecorded(outcome, reply[1] == 1, stored, rivals_over=_resolved(reply[2]))
 
 
-def emit_recorded(name: bytes, reply: Reply) -> StepRecorded:
-    """Answer of step_emit."""
+def _resolved(entries: Reply) -> tuple[Step, ...]:
+    """Waits that are over, in the order in which they ended."""
+    steps = (codec.decode_step(*entry) for entry in entries)
+    return tuple(sorted(steps, key=lambda step: step.resolved_seq))
+
+
+def effect_recorded(name: bytes, reply: Reply) -> StepRecorded:
+    """Answer of step_emit and step_start."""
     outcome = OUTCOMES[reply[0]]
     if outcome is Outcome.OK:
         return StepRecorded(outcome, reply[1] == 1, codec.decode_step(name, reply[2], reply[3]))
@@ -170,10 +182,10 @@ def suspended(reply: Reply) -> Suspended:
     match outcome:
         case Outcome.OK | Outcome.DUPLICATE if isinstance(reply[1], bytes):
             return Suspended(outcome, STATUSES[reply[1]])
-        case Outcome.OK:
+        case Outcome.OK | Outcome.PARKED:
             return Suspended(outcome, cancel_requested=reply[1] == 1)
         case Outcome.RESOLVED:
-            return Suspended(outcome, resolutions=tuple(codec.decode_step(*step) for step in reply[2]))
+            return Suspended(outcome, resolutions=_resolved(reply[2]), cancel_requested=reply[1] == 1)
         case _:
             return Suspended(outcome, step_name=codec.text(reply[1]) if outcome in _NAMES_STEP else "")
 
@@ -193,7 +205,7 @@ def due_schedules(reply: Reply) -> DueSchedules:
 def _due_schedule(schedule_id: bytes, occurrence: bytes, document: bytes | None) -> DueSchedule:
     due = DueSchedule(codec.text(schedule_id), codec.number(occurrence) or 0, document or b"")
     try:
-        workflow, cron = codec.decode_schedule(due.document)
+        workflow, cron = codec_registry.decode_schedule(due.document)
     except (ValueError, LookupError, TypeError, AttributeError):
         return due
     return replace(due, workflow=workflow, cron=cron)
@@ -203,7 +215,7 @@ def schedules(reply: Reply) -> tuple[Schedule, ...]:
     """Answer of read_schedules."""
     found = []
     for schedule_id, document, next_at, last_at, skipped, problem in reply:
-        workflow, cron = codec.decode_schedule(document)
+        workflow, cron = codec_registry.decode_schedule(document)
         times = codec.number(next_at), codec.number(last_at)
         found.append(
             Schedule(
@@ -226,12 +238,13 @@ def lease_ended(reply: Reply) -> LeaseEnded:
 
 def due(reply: Reply) -> Due:
     """Answer of due."""
-    now_ms, scheduled, deadline, cron, outbox, flat = reply
+    now_ms, scheduled, deadline, timer, cron, outbox, flat = reply
     lanes = tuple((codec.text(name), int(change)) for name, change in zip(flat[::2], flat[1::2], strict=True))
     return Due(
         now_ms=now_ms,
         scheduled_at_ms=codec.number(scheduled),
         deadline_at_ms=codec.number(deadline),
+        timer_at_ms=codec.number(timer),
         cron_at_ms=codec.number(cron),
         outbox_at_ms=codec.number(outbox),
         lanes=lanes,
@@ -239,7 +252,7 @@ def due(reply: Reply) -> Due:
 
 
 def passed(reply: Reply) -> Passed:
-    """Answer of promote and expire."""
+    """Answer of promote, expire, fire_timers and apply_outbox."""
     count, next_at = reply
     return Passed(count, codec.number(next_at))
 
@@ -262,14 +275,24 @@ def registered(names: Sequence[str], reply: Reply) -> Registered:
 
 def workflows(reply: Reply) -> tuple[Workflow | None, ...]:
     """Answer of read_workflows."""
-    return tuple(codec.decode_workflow(flat) if flat else None for flat in reply)
+    return tuple(codec_registry.decode_workflow(flat) if flat else None for flat in reply)
+
+
+def token_completed(reply: Reply) -> None:
+    """Answer of complete_token. Raises TokenNotFound, NotWaiting."""
+    if reply == b"missing":
+        raise TokenNotFound
+    if reply == b"not_waiting":
+        raise NotWaiting
 
 
 def stats(reply: Reply) -> Stats:
     """Answer of read_stats."""
-    counts, lanes, lane_count = reply
+    counts, lanes, lane_count, remembered, dropped = reply
     depths = (LaneDepth(*split_lane_name(codec.text(name)), depth) for name, depth in lanes)
-    return Stats(tuple(zip(RunStatus, counts, strict=True)), tuple(depths), lane_count)
+    return Stats(
+        tuple(zip(RunStatus, counts, strict=True)), tuple(depths), lane_count, remembered, codec.number(dropped) or 0
+    )
 
 
 def prefix_claimed(reply: Reply) -> None:

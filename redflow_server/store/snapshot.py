@@ -25,31 +25,42 @@ from redflow_server.store.keys import Keys
 from redflow_server.store.scripts import FOLDER
 from redflow_server.store.snapshot_scripts import (
     HEAD,
+    READ_CHANNEL,
+    READ_DELIVERY,
     READ_EVENT,
+    READ_EVENT_BYTES,
     READ_EVENT_KEY,
     READ_KEY,
     READ_LANE,
     READ_OUTBOX_ENTRY,
     READ_POINTER,
+    READ_REMEMBERED,
     READ_RUN,
     READ_SCHEDULE,
+    READ_STANDING_WAIT,
     READ_WORKFLOW,
 )
 from redflow_server.store.snapshot_states import (
     Awaiter,
+    ChannelState,
+    DeliveryState,
     EventKeyState,
     EventState,
     KeyState,
     LaneState,
+    LoggedEvent,
     OpenWait,
     OutboxEntry,
     PointerState,
+    RememberedEvent,
     RunState,
     ScheduleState,
     Snapshot,
+    StandingWait,
     StoredNumber,
     Stray,
     WorkflowState,
+    number,
 )
 
 T = TypeVar("T")
@@ -58,7 +69,13 @@ Command = tuple[bytes | str | int, ...]
 SCAN_COUNT: Final = 1000
 PAGE: Final = 200
 """Commands in one round trip."""
+SUMMED: Final = 5000
+"""Remembered events whose sizes one script adds up."""
 
+NUMBERED: Final = frozenset(
+    {"lanes", "sessions", "outbox", "fan_outs", "cron_times", "timers", "event_waits", "event_memory", "deliveries"}
+)
+"""Sorted sets of other things than runs."""
 TIMEOUTS: Final = ("runTimeoutMs", "startTimeoutMs", "failureHandlerMs")
 PLACES: Final = ("scheduled", "leases", "deadlines", "lane", "status", "workflow_status", "finished")
 """The sorted sets that a run may be in, in the order in which the script answers."""
@@ -93,6 +110,10 @@ class _Reader:
         self._outbox: list[bytes] = []
         self._events: set[bytes] = set()
         self._event_keys: list[bytes] = []
+        self._standing: list[tuple[bytes, bytes]] = []
+        self._remembered: list[bytes] = []
+        self._channels: set[bytes] = set()
+        self._deliveries: list[bytes] = []
         self._schedules: defaultdict[bytes, set[bytes]] = defaultdict(set)
 
     async def find(self) -> None:
@@ -121,9 +142,11 @@ class _Reader:
                     self._runs[run_id].add(key)
                 if kind.name == "lane":
                     self._lanes.add(variable)
-            case "run" | "data" | "steps" | "waits" | "awaiters":
+            case "run" | "data" | "steps" | "waits" | "awaiters" | "cursors" | "children":
                 self._runs[variable]
-            case "lanes" | "sessions" | "outbox" | "fan_outs" | "cron_times":
+            case "event_log":
+                self._channels.add(variable)
+            case _ if kind.name in NUMBERED:
                 async for member, score in self._client.zscan_iter(key, count=SCAN_COUNT):
                     self._number(key, f"the score of {text(member)}", score)
                     self._note_member(key, kind, member)
@@ -166,6 +189,12 @@ class _Reader:
                 self._events.add(member)
             case "cron_times":
                 self._schedules[member]
+            case "timers" | "event_waits":
+                self._standing.append((key, member))
+            case "event_memory":
+                self._remembered.append(member)
+            case "deliveries":
+                self._deliveries.append(member)
 
     async def _find_schedules_of(self, workflow: bytes) -> None:
         [raw] = await self._ask([("HGET", self.snapshot.keys.workflow("").encode() + workflow, "cronIdsJson")])
@@ -200,6 +229,8 @@ class _Reader:
                 own_key = None if own_key is None else text(own_key)
                 snapshot.pointers.append(PointerState(text(arguments[0]), text(target), bool(exists), own_key))
         await self._read_between_runs()
+        await self._read_events()
+        await self._read_event_bytes()
 
     async def _read_between_runs(self) -> None:
         snapshot = self.snapshot
@@ -207,6 +238,18 @@ class _Reader:
             if reply is not None:
                 score, (seconds, _) = reply
                 snapshot.outbox.append(OutboxEntry(text(arguments[0]), int(seconds) * 1000 - float(score)))
+        async for (key, member), reply in self._each(READ_STANDING_WAIT, self._standing):
+            if reply is not None:
+                among = snapshot.timers if self._kinds[key].name == "timers" else snapshot.event_waits
+                among.append(StandingWait(text(key), text(member), reply[0] == 1))
+        calls = ((schedule_id, *workflows) for schedule_id, workflows in self._schedules.items())
+        async for arguments, (is_defined, workflow, listed_by, *flags) in self._each(READ_SCHEDULE, calls):
+            names = text(workflow), tuple(map(text, listed_by))
+            schedule = ScheduleState(text(arguments[0]), bool(is_defined), *names, *map(bool, flags))
+            snapshot.schedules.append(schedule)
+
+    async def _read_events(self) -> None:
+        snapshot = self.snapshot
         async for arguments, reply in self._each(READ_EVENT, ((event_id,) for event_id in self._events)):
             exists, ttl_ms, is_fanning_out, name, expires_at, has_part = reply
             if exists or is_fanning_out is not None:
@@ -216,19 +259,41 @@ class _Reader:
         async for arguments, reply in self._each(READ_EVENT_KEY, ((key,) for key in self._event_keys)):
             if reply is not None:
                 snapshot.event_keys.append(EventKeyState(text(arguments[0]), text(reply[0]), _optional(reply[1])))
-        calls = ((schedule_id, *workflows) for schedule_id, workflows in self._schedules.items())
-        async for arguments, (is_defined, workflow, listed_by, *flags) in self._each(READ_SCHEDULE, calls):
-            names = text(workflow), tuple(map(text, listed_by))
-            schedule = ScheduleState(text(arguments[0]), bool(is_defined), *names, *map(bool, flags))
-            snapshot.schedules.append(schedule)
+        async for (entry,), reply in self._each(READ_REMEMBERED, ((entry,) for entry in self._remembered)):
+            if reply is not None:
+                snapshot.remembered.append(RememberedEvent(text(entry), float(reply[0]), reply[1] == 1))
+        async for (channel,), (exists, events, is_held) in self._each(READ_CHANNEL, ((one,) for one in self._channels)):
+            if exists:
+                logged = tuple(LoggedEvent(text(entry_id), there == 1) for entry_id, there in events)
+                snapshot.channels.append(ChannelState(snapshot.keys.event_log(text(channel)), logged, is_held == 1))
+        async for (entry,), reply in self._each(READ_DELIVERY, ((entry,) for entry in self._deliveries)):
+            if reply is not None:
+                at, (seconds, _) = reply
+                age_ms = None if at is None else int(seconds) * 1000 - (number(text(at)) or 0)
+                snapshot.deliveries.append(DeliveryState(text(entry), age_ms))
+
+    async def _read_event_bytes(self) -> None:
+        """Adds the sizes up in parts, which are of one instant only if nothing was remembered or forgotten in between.
+        Of a memory that does not stand still for so long nothing is said.
+        """
+        count = len(self._remembered)
+        for _ in range(3):
+            parts = [(b"%d" % at, b"%d" % (at + SUMMED - 1)) for at in range(0, count + 1, SUMMED)]
+            replies = [reply async for _, reply in self._each(READ_EVENT_BYTES, parts)]
+            states = {(text(counted), count, seq) for counted, count, seq, _ in replies}
+            counted, count, _ = states.pop()
+            if not states and count <= len(parts) * SUMMED:
+                self.snapshot.event_bytes = counted, sum(int(part) for *_, part in replies)
+                return
 
     def _run(self, run_id: str, reply: Reply) -> RunState:
-        record, scores, strays, steps, pointer, has_data, has_steps, time, waits, awaiters, *owed = reply
+        record, scores, strays, steps, pointer, has_data, has_steps, time, *of_waits = reply
+        waits, awaiters, is_waking, is_withdrawing, is_closing, cursors, has_children = of_waits
         seconds, microseconds = time
         fields = {text(name): value for name, value in steps}
         return RunState(
             run_id=run_id,
-            record={text(name): text(value) for name, value in zip(record[::2], record[1::2], strict=True)},
+            record=_flat(record),
             scores={place: float(score) for place, score in zip(PLACES, scores, strict=False) if score is not None},
             strays=tuple(Stray(self._kinds[key].name, text(key), float(score)) for key, score in strays),
             headers={name[2:]: text(value) for name, value in fields.items() if name.startswith("s:")},
@@ -238,10 +303,13 @@ class _Reader:
             has_data=bool(has_data),
             has_steps=bool(has_steps),
             now_ms=int(seconds) * 1000 + int(microseconds) // 1000,
-            waits=tuple(OpenWait(text(step), text(entry), known == 1, end == 1) for step, entry, known, end in waits),
+            waits=tuple(map(_open_wait, waits)),
             awaiters=tuple(Awaiter(text(name), has_wait == 1) for name, has_wait in awaiters),
-            is_waking=owed[0] == 1,
-            is_withdrawing=owed[1] == 1,
+            is_waking=is_waking == 1,
+            is_withdrawing=is_withdrawing == 1,
+            is_closing=is_closing == 1,
+            cursors=_flat(cursors),
+            has_children=bool(has_children),
         )
 
     async def _each(
@@ -266,6 +334,27 @@ class _Reader:
 
 def _pages(items: Sequence[T]) -> Iterator[Sequence[T]]:
     return (items[i : i + PAGE] for i in range(0, len(items), PAGE))
+
+
+def _flat(reply: Sequence[bytes]) -> dict[str, str]:
+    return {text(name): text(value) for name, value in zip(reply[::2], reply[1::2], strict=True)}
+
+
+def _open_wait(reply: Reply) -> OpenWait:
+    step, entry, kind, since, deadline, target, timer_at, place, is_known, has_end, missed = reply
+    return OpenWait(
+        step=text(step),
+        entry=text(entry),
+        kind=text(kind),
+        since=text(since),
+        deadline=text(deadline),
+        target=text(target),
+        timer_at=None if timer_at is None else float(timer_at),
+        place=None if place is None else float(place),
+        is_known=is_known == 1,
+        has_end=has_end == 1,
+        missed=_optional(missed),
+    )
 
 
 def _optional(raw: bytes | None) -> str | None:

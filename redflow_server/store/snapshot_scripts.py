@@ -20,6 +20,21 @@ local function strays_of(command, own, answer)
     if found and found ~= 0 then answer(ARGV[i], found) end
   end
 end
+-- The parts of an open wait's entry; of one that cannot be read they are empty.
+local function read_wait(entry)
+  local kind, since, deadline, size, rest = string.match(entry or '', '^(%a+)|([^|]*)|([^|]*)|(%d+):(.*)$')
+  return {kind = kind or '', since = since or '', deadline = deadline or '',
+    target = kind and string.sub(rest, tonumber(size) + 1) or ''}
+end
+-- An event in the log of its channel, by its fields; nil when it is not there.
+local function logged(channel, from, to)
+  local found = (ask('XRANGE', event_log_key(channel), from, to, 'COUNT', 1) or {})[1]
+  if not found then return nil end
+  local fields = {}
+  for i = 1, #found[2], 2 do fields[found[2][i]] = found[2][i + 1] end
+  return {entry_id = found[1], number = string.match(found[1], '^(%d+)%-0$') or '', at = fields.at or '',
+    bytes = fields.bytes or ''}
+end
 local function decoded(raw)
   local readable, document = pcall(cjson.decode, raw or '')
   return readable and type(document) == 'table' and document or {}
@@ -51,23 +66,49 @@ local names_key = run.workflow and run.idempotencyKey
 local pointer = names_key and ask('GET', idempotency_key(run.workflow, run.idempotencyKey)) or false
 local has_data, has_steps = redis.call('EXISTS', data_key(id)), redis.call('EXISTS', steps_key(id))
 
+local cursors, cursor_of = ask('HGETALL', cursors_key(id)) or {}, {}
+for i = 1, #cursors, 2 do cursor_of[cursors[i]] = cursors[i + 1] end
+-- A wait has been given what there was when it began, and hears of what comes later by a delivery: so the oldest event
+-- that its run has not had is on its way to it.
+local function missed(channel, place)
+  local event = logged(channel, (cursor_of[channel] or run.eventSeq or '0') .. '-1', '+')
+  local at = event and ask('ZSCORE', DELIVERIES, event.number .. ' ' .. channel)
+  local is_coming = at and tonumber(at) <= tonumber(place) and tonumber(place) < tonumber(event.number)
+  return event and not is_coming and event.entry_id or false
+end
+
 local ends, waits, awaiters = {succeeded = true, failed = true, canceled = true}, {}, {}
 local function is_over(status) return not status or ends[status] == true end
 local function owes(word, run_id) return ask('ZSCORE', OUTBOX, word .. ' ' .. run_id) and 1 or 0 end
 local flat = ask('HGETALL', waits_key(id)) or {}
 for i = 1, #flat, 2 do
-  local target = string.match(flat[i + 1], '([^|]*)$')
-  local is_known = ask('SISMEMBER', awaiters_key(target), id .. ' ' .. flat[i]) or 0
-  local over = is_over(ask('HGET', run_key(target), 'status'))
-  waits[#waits + 1] = {flat[i], flat[i + 1], is_known, (not over or owes('wake', target) == 1) and 1 or 0}
+  local wait, member = read_wait(flat[i + 1]), id .. ' ' .. flat[i]
+  local target, is_known, has_end, place = wait.target, 0, 0, false
+  if wait.kind == 'child' then
+    is_known = ask('SISMEMBER', awaiters_key(target), member) or 0
+    has_end = is_over(ask('HGET', run_key(target), 'status')) and owes('wake', target) or 1
+  end
+  if wait.kind == 'event' then place = ask('ZSCORE', event_waits_key(target), member) end
+  waits[#waits + 1] = {flat[i], flat[i + 1], wait.kind, wait.since, wait.deadline, target,
+    ask('ZSCORE', TIMERS, member), place, is_known, has_end, place and missed(target, place)}
 end
 for _, member in ipairs(ask('SMEMBERS', awaiters_key(id)) or {}) do
   local parent, step = string.match(member, '^(%S+) (.*)$')
-  local wait = parent and ask('HGET', waits_key(parent), step) or ''
-  awaiters[#awaiters + 1] = {member, string.match(wait, '([^|]*)$') == id and 1 or 0}
+  local wait = read_wait(parent and ask('HGET', waits_key(parent), step))
+  awaiters[#awaiters + 1] = {member, wait.kind == 'child' and wait.target == id and 1 or 0}
 end
 return {record, scores, strays, steps, pointer, has_data, has_steps, redis.call('TIME'),
-  waits, awaiters, owes('wake', id), owes('withdraw', id)}
+  waits, awaiters, owes('wake', id), owes('withdraw', id), owes('close', id), cursors,
+  redis.call('EXISTS', children_key(id))}
+"""
+
+READ_STANDING_WAIT: Final = """
+local key, member = ARGV[1], ARGV[2]
+if not ask('ZSCORE', key, member) then return false end
+local id, step = string.match(member, '^(%S+) (.*)$')
+local wait = read_wait(id and ask('HGET', waits_key(id), step))
+if key == TIMERS then return {wait.deadline ~= '' and 1 or 0} end
+return {wait.kind == 'event' and event_waits_key(wait.target) == key and 1 or 0}
 """
 
 READ_LANE: Final = """
@@ -113,6 +154,42 @@ READ_EVENT_KEY: Final = """
 local id = ask('GET', ARGV[1])
 if not id then return false end
 return {id, ask('HGET', emitted_key(id), 'name') or false}
+"""
+
+READ_REMEMBERED: Final = """
+local score = ask('ZSCORE', EVENT_MEMORY, ARGV[1])
+if not score then return false end
+local number, at, bytes, channel = string.match(ARGV[1], '^(%d+) (%d+) (%d+) (.*)$')
+local event = number and logged(channel, number .. '-0', number .. '-0')
+return {score, event and event.at == at and event.bytes == bytes and 1 or 0}
+"""
+
+READ_CHANNEL: Final = """
+local channel, events, is_held = ARGV[1], {}, 0
+local event = logged(channel, '-', '+')
+while event do
+  local entry = table.concat({event.number, event.at, event.bytes, channel}, ' ')
+  events[#events + 1] = {event.entry_id, ask('ZSCORE', EVENT_MEMORY, entry) and 1 or 0}
+  if ask('ZSCORE', DELIVERIES, event.number .. ' ' .. channel) then is_held = 1 end
+  event = logged(channel, '(' .. event.entry_id, '+')
+end
+return {redis.call('EXISTS', event_log_key(channel)), events, is_held}
+"""
+
+READ_EVENT_BYTES: Final = """
+local sum = 0
+for _, entry in ipairs(ask('ZRANGE', EVENT_MEMORY, ARGV[1], ARGV[2]) or {}) do
+  sum = sum + (tonumber(string.match(entry, '^%d+ %d+ (%d+) ')) or 0)
+end
+local bytes, count = ask('GET', EVENT_BYTES) or '0', ask('ZCARD', EVENT_MEMORY) or 0
+return {bytes, count, (ask('GET', EVENT_SEQ) or '0'), string.format('%.0f', sum)}
+"""
+
+READ_DELIVERY: Final = """
+local number, channel = string.match(ARGV[1], '^(%d+) (.*)$')
+if not ask('ZSCORE', DELIVERIES, ARGV[1]) then return false end
+local event = number and logged(channel, number .. '-0', number .. '-0')
+return {event and event.at or false, redis.call('TIME')}
 """
 
 READ_SCHEDULE: Final = """

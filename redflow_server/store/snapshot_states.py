@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from redflow_server.domain.states import TERMINAL, RunStatus
 from redflow_server.store.key_kinds import Kind
 from redflow_server.store.keys import Keys
+
+HEADER: Final = (
+    *("status", "kind", "seq", "attempt", "final", "startedAt", "finishedAt", "size", "tries", "resolved"),
+    *("target", "meta"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,24 +39,29 @@ class Stray:
 
 @dataclass(frozen=True, slots=True)
 class OpenWait:
-    """An open wait of a run. `is_known` to the run that it is for; `has_end` when that is open, or its end is to come
-    by the outbox.
-    """
+    """An open wait of a run, and where it stands. One whose `entry` cannot be read has no kind."""
 
     step: str
     entry: str
+    kind: str
+    since: str
+    deadline: str
+    target: str
+    timer_at: float | None
+    """Its score among the timers."""
+    place: float | None
+    """Its score on its channel, of one for an event."""
     is_known: bool
+    """Whether the run that it is for knows of it."""
     has_end: bool
-
-    @property
-    def target(self) -> str:
-        """The run that it is for."""
-        return self.entry.rpartition("|")[2]
+    """Whether that run is open, or its end is to come by the outbox."""
+    missed: str | None
+    """An event on its channel that its run has not had, and that no open delivery will bring."""
 
 
 @dataclass(frozen=True, slots=True)
 class Awaiter:
-    """Who waits for a run, as `run_id step`, and whether that run has such a wait."""
+    """Who waits for the end of a run, as `run_id step`, and whether that run has such a wait."""
 
     name: str
     has_wait: bool
@@ -80,6 +91,11 @@ class RunState:
     """Whether the outbox is to tell of its end."""
     is_withdrawing: bool
     """Whether the outbox is to withdraw its waits."""
+    is_closing: bool
+    """Whether the outbox is to end its children."""
+    cursors: Mapping[str, str]
+    """The number of the last event that it got, by channel."""
+    has_children: bool
 
     @property
     def status(self) -> RunStatus | None:
@@ -139,6 +155,15 @@ class OutboxEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class StandingWait:
+    """An entry of a wait in a set of such, as `run_id step`: `belongs` when that run has a wait that puts it there."""
+
+    key: str
+    member: str
+    belongs: bool
+
+
+@dataclass(frozen=True, slots=True)
 class EventState:
     """An emitted event; it `has_part` while subscribers of it are left to start."""
 
@@ -158,6 +183,40 @@ class EventKeyState:
     key: str
     event_id: str
     name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RememberedEvent:
+    """An entry of the event memory, and whether the log of its channel has the same of it."""
+
+    entry: str
+    score: float
+    is_logged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedEvent:
+    """An event in the log of its channel, and whether the event memory has the same of it."""
+
+    entry_id: str
+    is_remembered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelState:
+    """The log of a channel; `is_held` while waits are left to hear of one of its events."""
+
+    key: str
+    events: tuple[LoggedEvent, ...]
+    is_held: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryState:
+    """An event that waits are left to hear of, and for how long; None when it is not remembered."""
+
+    entry: str
+    age_ms: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +254,13 @@ class Snapshot:
     outbox: list[OutboxEntry] = field(default_factory=list)
     events: list[EventState] = field(default_factory=list)
     event_keys: list[EventKeyState] = field(default_factory=list)
+    timers: list[StandingWait] = field(default_factory=list)
+    event_waits: list[StandingWait] = field(default_factory=list)
+    remembered: list[RememberedEvent] = field(default_factory=list)
+    channels: list[ChannelState] = field(default_factory=list)
+    deliveries: list[DeliveryState] = field(default_factory=list)
+    event_bytes: tuple[str, int] = ("0", 0)
+    """How many bytes the remembered events take: as counted, and as their entries say."""
     schedules: list[ScheduleState] = field(default_factory=list)
     numbers: list[StoredNumber] = field(default_factory=list)
 
@@ -205,3 +271,8 @@ def number(raw: str | None) -> float | None:
         return float(raw) if raw else None
     except ValueError:
         return None
+
+
+def header_of(raw: str) -> dict[str, str]:
+    """The fields of a step's header, as many as it has."""
+    return dict(zip(HEADER, raw.split("|", len(HEADER) - 1), strict=False))

@@ -10,7 +10,8 @@ from redis.exceptions import RedisError, ResponseError
 from redflow_server.domain.errors import StoreUnavailable
 from redflow_server.domain.runs import LaneDepth
 from redflow_server.domain.workers import Worker
-from redflow_server.store.codec import Reply, decode_worker, text
+from redflow_server.store.codec import Reply, text
+from redflow_server.store.codec_registry import decode_worker
 from redflow_server.store.keys import Keys, split_lane_name
 
 PAGE: Final = 500

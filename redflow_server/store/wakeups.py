@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 from redflow_server.domain.errors import StoreUnavailable
 from redflow_server.domain.leases import Stop, StopReason
 from redflow_server.store.keys import Keys
-from redflow_server.store.wire import Dial
+from redflow_server.store.wire import Dial, end
 
 log = logging.getLogger("redflow.store")
 
@@ -34,6 +34,9 @@ class Listener(Protocol):
 
     def stop_handler(self, stop: Stop) -> None:
         """The holder of a lease has to stop its handler."""
+
+    def wait_over(self, lease_token: str, step_name: str) -> None:
+        """A wait is over of a run whose lease is held here."""
 
     def finished(self, run_id: str) -> None:
         """A run that somebody here waits for has ended."""
@@ -59,8 +62,7 @@ class Wakeups:
     async def stop(self) -> None:
         """Ends the subscription."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+            await end(self._task)
 
     async def _work(self) -> None:
         failures = 0
@@ -106,6 +108,9 @@ class Wakeups:
             self._listener.due(what, int(at_ms))
         elif kind == "finished":
             self._listener.finished(rest)
+        elif kind == "resolved":
+            token, _, step_name = rest.partition(" ")
+            self._listener.wait_over(token, step_name)
         elif kind == "stop":
             token, reason, text = rest.split(" ", 2)
             self._listener.stop_handler(Stop(token, StopReason(reason), text))

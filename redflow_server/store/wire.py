@@ -23,6 +23,7 @@ Reply = Any  # Any: what Redis answers is typed by the script that answered
 Argument = str | bytes | int | float
 
 CONNECT_TIMEOUT_S: Final = 5.0
+CANCEL_AGAIN_S: Final = 0.1
 _CHUNK_BYTES: Final = 256 * 1024
 
 
@@ -115,6 +116,13 @@ class BrokenWire(Exception):
     def __init__(self, replies: list[Reply]) -> None:
         super().__init__("the connection to Redis ended")
         self.replies = replies
+
+
+async def end(task: asyncio.Task[None]) -> None:
+    """Cancels work on connections until it has ended: redis-py loses a cancellation that comes while it sends."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=CANCEL_AGAIN_S)
 
 
 def pack(*command: Argument) -> bytes:

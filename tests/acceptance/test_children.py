@@ -31,7 +31,7 @@ async def test_a_run_is_set_aside_also_when_a_step_of_it_was_given_up_before(
             pass
         return [first, await ctx.step.run_workflow("second", double, 2)]
 
-    await start_worker(patient, double, queues=["family"])
+    await start_worker(patient, double, queues=["family"], park_window=0.0)
     handle = await client.start(patient)
 
     async def is_set_aside() -> bool:

@@ -52,6 +52,8 @@ from tests.acceptance.processes import worker_failing
 from tests.acceptance.processes.link import gateway_behind_link
 from tests.acceptance.schedules import EverySecond
 from tests.acceptance.test_seed_recovery import spawn
+from tests.acceptance.waits.seen import has_begun_to_wait
+from tests.acceptance.waits.ways import VARIABLE
 from tests.conftest import CheckInvariants, StartGateway, StartWorker
 from tests.eventually import eventually
 from tests.redis_command import RedisCommand
@@ -147,10 +149,20 @@ async def working(target: str, *workflows: AnyWorkflow, owner: str = "default") 
         await worker.stop()
 
 
+@pytest.fixture(params=["park", "suspend"])
+def waiting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handlers of workers wait in memory, or are ended and begin again."""
+    monkeypatch.setenv(VARIABLE, request.param)
+
+
+IN_BOTH_WAYS = pytest.mark.usefixtures("waiting")
+
+
 async def has_status(client: Client, run_id: str, status: str) -> bool:
     return (await client.get_run(run_id)).status == status
 
 
+@IN_BOTH_WAYS
 async def test_a_parent_at_one_gateway_goes_on_when_its_child_at_the_other_has_ended(
     sides: tuple[Side, Side], check_invariants: CheckInvariants
 ) -> None:
@@ -162,7 +174,7 @@ async def test_a_parent_at_one_gateway_goes_on_when_its_child_at_the_other_has_e
     ):
         handle = await there.client.start(family.parent, 5)
         waiting = [asyncio.create_task(side.client.handle(handle.id).result(timeout=10)) for side in sides]
-        await eventually(lambda: has_status(here.client, handle.id, "waiting"))
+        await eventually(lambda: has_begun_to_wait(here.client, handle.id, "child"))
         [child_run] = await here.client.list_runs(workflow="family-child").page()
         await eventually(lambda: has_status(here.client, child_run.id, "running"))
         await check_invariants()
@@ -174,6 +186,7 @@ async def test_a_parent_at_one_gateway_goes_on_when_its_child_at_the_other_has_e
     assert (await here.client.get_run(child_run.id)).parent_run_id == handle.id
 
 
+@IN_BOTH_WAYS
 async def test_a_cancel_at_one_gateway_cascades_to_children_at_the_other(sides: tuple[Side, Side]) -> None:
     here, there = sides
     family = Family()
@@ -183,7 +196,7 @@ async def test_a_cancel_at_one_gateway_cascades_to_children_at_the_other(sides: 
     ):
         handle = await here.client.start(family.grandparent, 5)
         await eventually(lambda: "child begins" in family.log)
-        await eventually(lambda: has_status(here.client, handle.id, "waiting"))
+        await eventually(lambda: has_begun_to_wait(here.client, handle.id, "parent"))
 
         assert await there.client.cancel_run(handle.id, reason="enough") is True
 
@@ -320,6 +333,7 @@ Delivery = Callable[[RedisCommand, Keys, str], Awaitable[None]]
 
 
 @DELIVERIES
+@IN_BOTH_WAYS
 async def test_when_one_gateway_stops_its_runs_go_on_at_the_other(
     delivery: Delivery, sides: tuple[Side, Side], redis: RedisCommand, keys: Keys
 ) -> None:
@@ -329,7 +343,7 @@ async def test_when_one_gateway_stops_its_runs_go_on_at_the_other(
     async with working(here.target, family.parent, family.child):
         handle = await here.client.start(family.parent, 5)
         await eventually(lambda: "child begins" in family.log)
-        await eventually(lambda: has_status(there.client, handle.id, "waiting"))
+        await eventually(lambda: has_begun_to_wait(there.client, handle.id, "child"))
         [child_run] = await there.client.list_runs(workflow="family-child").page()
         await delivery(redis, keys, child_run.id)
 
@@ -348,6 +362,7 @@ async def test_when_one_gateway_stops_its_runs_go_on_at_the_other(
 
 
 @DELIVERIES
+@IN_BOTH_WAYS
 async def test_when_one_gateway_loses_redis_its_runs_go_on_at_the_other(
     delivery: Delivery,
     start_gateway: StartGateway,
@@ -361,7 +376,7 @@ async def test_when_one_gateway_loses_redis_its_runs_go_on_at_the_other(
         async with working(f"127.0.0.1:{here.port}", family.parent, family.child) as orphan:
             handle = await client.start(family.parent, 5)
             await eventually(lambda: "child begins" in family.log)
-            await eventually(lambda: has_status(client, handle.id, "waiting"))
+            await eventually(lambda: has_begun_to_wait(client, handle.id, "child"))
             [child_run] = await client.list_runs(workflow="family-child").page()
             await delivery(redis, keys, child_run.id)
 

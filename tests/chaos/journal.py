@@ -2,7 +2,8 @@
 
 Its lines: a handler `began` or `ended`; a failure handler has `handled` a run; a step function `ran`; a step `passed`,
 which the handler writes once the step is recorded. The ticket is a number that each execution of a step function draws,
-and returns as part of its value.
+and returns as part of its value. A handler `saw` the end of a wait: its ticket stands for how. A run `asks` somebody
+outside, by a text in the place of the step.
 """
 
 from __future__ import annotations
@@ -84,9 +85,12 @@ class Journal:
 
 
 def violations(lines: list[Line]) -> Iterator[str]:
-    """Steps that ran again after they had passed, and steps whose handlers saw another value than the recorded one."""
+    """Steps that ran again after they had passed, steps whose handlers saw another value than the recorded one, and
+    waits that have ended in two ways.
+    """
     ran: set[tuple[str, str, int]] = set()
     passed: dict[tuple[str, str], int] = {}
+    seen: dict[tuple[str, str], int] = {}
     for line in lines:
         step = line.run_id, line.step
         what = f"step {line.step} of {line.run_id}"
@@ -99,3 +103,5 @@ def violations(lines: list[Line]) -> Iterator[str]:
                 yield f"{what} has the value of no execution of it in process {line.pid}"
             elif passed.setdefault(step, line.ticket) != line.ticket:
                 yield f"{what} has another value in process {line.pid} than before"
+        elif line.event == "saw" and seen.setdefault(step, line.ticket) != line.ticket:
+            yield f"{what} has ended in another way in process {line.pid} than before"

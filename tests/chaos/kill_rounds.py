@@ -7,147 +7,44 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import random
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from redflow_sdk import CanceledError, Client, RedflowError, Run, RunFailedError
-from redflow_server.embedded import EmbeddedStore
-from redflow_server.store.invariants import check
-from redflow_server.store.keys import Keys
-from redflow_server.store.wire import Dial
-from tests.chaos import journal
-from tests.chaos.plan import GATEWAY, WORKERS, Plan, Start
-from tests.chaos.processes import Program, quiet_port
-from tests.eventually import eventually
+from tests.chaos.journal import Journal
+from tests.chaos.plan import Plan, Start
+from tests.chaos.rounds import Report, Rounds, add_options, check_steps, play
 
-LEASE_S: Final = 2
-SLOTS: Final = 8
-DRAIN_GRACE_S: Final = 5
-READY_S: Final = 30.0
 END_S: Final = 60.0
-PREFIX: Final = "chaos"
 
 
-@dataclass
-class Report:
-    """What happened."""
+class Starts:
+    """Runs of every workflow, as they are drawn, and what has to become of each."""
 
-    seed: int
-    rounds: int
-    runs: int = 0
-    kills: int = 0
-    moved_runs: int = 0
-    repeated_steps: int = 0
-    checks: int = 0
-    violations: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-    recovery_s: float = 0.0
+    app = "tests.chaos.workflows:app"
+    environment: Mapping[str, str] = MappingProxyType({})
 
-
-class KillRounds:
-    """The processes, the load, and the faults. `url` and `prefix` are of the Redis; logs go to the folder."""
-
-    def __init__(self, plan: Plan, url: str, prefix: str, folder: Path) -> None:
+    def __init__(self, plan: Plan, report: Report, journal: Journal) -> None:
         self._plan = plan
-        self._url = url
-        self._keys = Keys(prefix)
-        self._journal = journal.Journal(folder / "journal")
-        self._report = Report(plan.seed, plan.rounds)
+        self._report = report
+        self._journal = journal
         self._started: dict[str, Start] = {}
-        self._target = f"127.0.0.1:{quiet_port()}"
-        self._programs = {program.name: program for program in self._make_programs(folder / "log")}
-
-    def _make_programs(self, log: Path) -> Iterator[Program]:
-        store = ("--redis", self._url, "--prefix", self._keys.prefix)
-        port = self._target.rpartition(":")[2]
-        yield Program(GATEWAY, "server", *store, "--port", port, "--lease", str(LEASE_S), log=log)
-        settings = ("--target", self._target, "--concurrency", str(SLOTS), "--drain-grace", str(DRAIN_GRACE_S))
-        work = ("worker", "run", "tests.chaos.workflows:app", *settings)
-        for name in WORKERS:
-            environment = {"REDFLOW_JOURNAL": str(self._journal.path)}
-            yield Program(name, *work, "--name", name, log=log, environment=environment)
-
-    async def run(self) -> Report:
-        """Everything, from start to check."""
-        began = time.monotonic()
-        started: list[Program] = []
-        try:
-            for program in self._programs.values():
-                await program.start()
-                started.append(program)
-            async with Client(self._target) as client:
-                for number in range(self._plan.rounds):
-                    await self._round(number, client)
-                await self._check_ends(client)
-                await self._check_records(client)
-        except* (AssertionError, RedflowError) as broken:
-            # What was found until then may say why, so it is told too.
-            self._report.violations += [f"broke off: {error}" for error in _leaves(broken)]
-        finally:
-            # The gateway last: the workers say goodbye to it.
-            for program in reversed(started):
-                if self._is_running(program) and (code := await program.stop()):
-                    self._report.violations.append(f"{program.name} stopped with code {code}")
-        await self._check_store("at the end")
-        self._report.violations += journal.violations(self._journal.lines())
-        self._report.moved_runs = self._journal.moved_runs()
-        self._report.repeated_steps = self._journal.repeated_steps()
-        self._report.seconds = round(time.monotonic() - began, 1)
-        return self._report
-
-    # ---- the fault ----
-
-    async def _round(self, number: int, client: Client) -> None:
-        fault = self._plan.round(number)
-        victims = [self._programs[name] for name in fault.victims]
-        over = asyncio.Event()
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._start_runs(number, client, over))
-            try:
-                await eventually(
-                    lambda: self._have_work(victims),
-                    within=READY_S,
-                    saying=f"nothing to do for those to be killed in round {number}, {' and '.join(fault.victims)}",
-                )
-                await asyncio.sleep(fault.aim_s)
-                for victim in victims:
-                    if self._is_running(victim):
-                        await victim.kill()
-                        self._report.kills += 1
-                await self._check_store(f"after the kill of round {number}")
-                await asyncio.sleep(fault.down_s)
-                for victim in victims:
-                    await victim.start()
-            finally:
-                over.set()
-
-    def _have_work(self, victims: list[Program]) -> bool:
-        """Whether a kill of these would take work from each worker among them, and from some worker at least."""
-        workers = [victim for victim in victims if victim.name in WORKERS]
-        if not workers:
-            return any(self._journal.in_hand(self._programs[name].pid) for name in WORKERS)
-        return all(self._journal.in_hand(worker.pid) for worker in workers)
-
-    def _is_running(self, program: Program) -> bool:
-        """Whether it runs still; that it has ended by itself is noted."""
-        if program.exit_code is not None:
-            self._report.violations.append(f"{program.name} ended by itself with code {program.exit_code}")
-        return program.exit_code is None
 
     # ---- the load ----
 
-    async def _start_runs(self, number: int, client: Client, over: asyncio.Event) -> None:
+    async def begin(self, client: Client) -> None:
+        """Nothing."""
+
+    async def start_runs(self, number: int, client: Client, over: asyncio.Event) -> None:
+        """Starts runs as they are drawn."""
         async with asyncio.TaskGroup() as cancels:
             for index in count():
                 if over.is_set():
@@ -185,6 +82,11 @@ class KillRounds:
 
     # ---- the check ----
 
+    async def check(self, client: Client) -> None:
+        """Every run ends as its workflow says, and is on record as its handlers saw it."""
+        await self._check_ends(client)
+        await self._check_records(client)
+
     async def _check_ends(self, client: Client) -> None:
         """Every run ends as its workflow says, and all of them in time."""
         began = time.monotonic()
@@ -202,7 +104,6 @@ class KillRounds:
                 self._report.violations.append(f"{run_id} is failed, but its failure handler was not called")
             if end != start.end:
                 self._report.violations.append(f"{start.workflow} {run_id} ended with {end!r} instead of {start.end!r}")
-        self._report.recovery_s = round(time.monotonic() - began, 1)
 
     async def _check_records(self, client: Client) -> None:
         """No run is there that nobody started, and the recorded steps are those that handlers saw."""
@@ -216,13 +117,7 @@ class KillRounds:
             self._report.violations += [f"run {run_id} {what}" for run_id in sorted(ids)]
         passed = self._journal.tickets()
         for run_id in stored & self._started.keys():
-            for step in await client.get_run_steps(run_id):
-                ticket = step.output[1] if step.kind == "function" and isinstance(step.output, list) else None
-                if passed.get((run_id, step.name), ticket) != ticket:
-                    self._report.violations.append(
-                        f"step {step.name} of {run_id} is recorded as {step.output!r}, its handler saw the ticket "
-                        f"{passed[run_id, step.name]}"
-                    )
+            self._report.violations += await check_steps(client, run_id, passed)
 
     async def _check_offspring(self, runs: list[Run], client: Client) -> None:
         """Each run that starts another one has started it once, and that ends as it should."""
@@ -246,55 +141,24 @@ class KillRounds:
                 if ended is None or ended.status != wanted:
                     self._report.violations.append(f"{run.workflow} {run.id} is {ended}, not {wanted}")
 
-    async def _check_store(self, when: str) -> None:
-        """What is stored keeps its invariants, at any moment."""
-        dial = Dial(self._url)
-        async with dial.client() as redis:
-            found = await check(redis, self._keys)
-        await dial.close()
-        self._report.checks += 1
-        self._report.violations += [f"{one.rule}: {one.subject} {one.detail} ({when})" for one in found]
-
 
 def _is_offspring(run: Run) -> bool:
     """Whether another run has started it."""
     return bool(run.parent_run_id) or run.workflow == "hear"
 
 
-def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error
-
-
-@contextmanager
-def _store(url: str | None, folder: Path) -> Iterator[str]:
-    if url is not None:
-        yield url
-    else:
-        with EmbeddedStore(folder / "store") as store:
-            yield store.url
+def kill_rounds(plan: Plan, url: str, prefix: str, folder: Path) -> Rounds:
+    """Rounds as the plan has them."""
+    return Rounds(plan, partial(Starts, plan), url, prefix, folder)
 
 
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="by chance; it is in the report")
-    parser.add_argument("--keep", type=Path, help="an empty folder for the journal, the log and the store's data")
-    parser.add_argument("--redis", metavar="URL", help="instead of an embedded store")
-    parser.add_argument("--prefix", default=PREFIX, help="the beginning of all keys (%(default)s); nothing is removed")
+    add_options(parser)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as made:
-        folder = options.keep or Path(made)
-        folder.mkdir(parents=True, exist_ok=True)
-        with _store(options.redis, folder) as url:
-            plan = Plan(options.seed, options.rounds)
-            report = asyncio.run(KillRounds(plan, url, options.prefix, folder).run())
-    sys.stdout.write(json.dumps(asdict(report)) + "\n")
-    return 1 if report.violations else 0
+    plan = Plan(options.seed, options.rounds)
+    return play(options, lambda url, folder: kill_rounds(plan, url, options.prefix, folder))
 
 
 if __name__ == "__main__":

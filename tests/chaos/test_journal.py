@@ -36,6 +36,13 @@ def test_a_value_that_no_execution_gave_is_reported() -> None:
     assert found == "step s0 of run_a has the value of no execution of it in process 1"
 
 
+def test_a_wait_that_has_ended_in_two_ways_is_reported_and_one_that_was_seen_twice_is_not() -> None:
+    saw = Line("saw", "run_a", 1, "race", 5)
+    assert list(violations([saw, Line("saw", "run_a", 2, "race", 5), Line("saw", "run_b", 2, "race", 6)])) == []
+    (found,) = violations([saw, Line("saw", "run_a", 2, "race", 6)])
+    assert found == "step race of run_a has ended in another way in process 2 than before"
+
+
 def test_what_ran_in_other_runs_and_steps_is_not_mixed_in() -> None:
     others = [Line("ran", "run_b", 2, "s0", 22), Line("ran", "run_a", 2, "s1", 33)]
     assert list(violations([RAN, PASSED, *others])) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 
@@ -42,7 +43,7 @@ async def test_broken_state_is_found(
     assert any(handle.id in line for line in shown.out.splitlines())
 
     document = (await redflow(*arguments, "-o", "json")).json
-    assert set(document) == {"redis", "problems", "findings", "unserved"}
+    assert set(document) == {"redis", "problems", "findings", "unserved", "waits", "events"}
     assert set(document["redis"]) == {
         *("name", "version", "persistence", "max_memory_bytes", "eviction_policy", "replicas")
     }
@@ -58,7 +59,7 @@ async def test_broken_waits_schedules_events_and_outbox_are_told_by_their_rules(
     async def parent(ctx: Context) -> None:
         await ctx.step.run_workflow("wait", "child", queue="nowhere")
 
-    await start_worker(parent)
+    await start_worker(parent, park_window=0)
     handle = await client.start(parent)
 
     async def is_waiting() -> bool:
@@ -119,6 +120,63 @@ async def test_lanes_that_no_connected_worker_serves_are_listed_and_are_no_fault
 async def test_when_every_lane_is_served_none_is_listed(redis_url: str, prefix: str, client: Client) -> None:
     ended = await redflow("doctor", "--redis", redis_url, "--prefix", prefix)
     assert (ended.code, "no worker serves" in ended.out) == (ExitCode.OK, False)
+
+
+@pytest.mark.leaves_faults
+async def test_waits_that_are_over_for_a_minute_and_events_on_their_way_are_told_and_are_no_fault(
+    redis_url: str, prefix: str, redis: RedisCommand, keys: Keys
+) -> None:
+    seconds, _ = await redis("TIME")
+    long_ago_ms, just_now_ms = 1000 * int(seconds) - 90_000, 1000 * int(seconds) - 5_000
+    await redis("ZADD", keys.timers, long_ago_ms, "run_a nap", long_ago_ms + 1, "run_b nap", just_now_ms, "run_c nap")
+    await redis("ZADD", keys.deliveries, 7, "3 4:paid")
+    arguments = ("doctor", "--redis", redis_url, "--prefix", prefix)
+
+    document = (await redflow(*arguments, "-o", "json")).json
+
+    since = datetime.fromtimestamp(long_ago_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    assert document["waits"] == {"overdue": 2, "overdue_since": since}
+    assert document["events"]["left_to_deliver"] == 1
+    said = (await redflow(*arguments)).out.partition("left to gateways\n")[2].splitlines()
+    assert [line.split("  ")[0] for line in said] == [
+        "WHAT",
+        "waits whose time is over",
+        "events on their way to waits",
+    ]
+    assert [line.split()[-2:] for line in said[1:]] == [["2", since], ["1", "-"]]
+
+
+async def test_when_gateways_have_done_everything_nothing_is_said_to_be_left(
+    redis_url: str, prefix: str, client: Client, start_worker: StartWorker
+) -> None:
+    @workflow(name="rest", queue="q")
+    async def rest(ctx: Context) -> None:
+        await ctx.step.sleep("nap", 600)
+
+    await start_worker(rest, park_window=0)
+    handle = await client.start(rest)
+
+    async def is_waiting() -> bool:
+        return (await handle.get()).status == "waiting"
+
+    await eventually(is_waiting, within=10)
+    arguments = ("doctor", "--redis", redis_url, "--prefix", prefix)
+    document = await redflow(*arguments, "-o", "json")
+    assert document.code == ExitCode.OK
+    assert document.json["waits"] == {"overdue": 0, "overdue_since": None}
+    assert document.json["events"] == {"left_to_deliver": 0, "remembered": 0, "dropped": 0}
+    shown = (await redflow(*arguments)).out
+    assert "left to gateways" not in shown and "forgotten" not in shown
+
+
+async def test_events_that_were_forgotten_early_are_counted(redis_url: str, prefix: str, client: Client) -> None:
+    for number in range(103):  # a hundred are remembered of a name
+        await client.emit_event("paid", number)
+    arguments = ("doctor", "--redis", redis_url, "--prefix", prefix)
+    document = (await redflow(*arguments, "-o", "json")).json
+    assert document["events"] == {"left_to_deliver": 0, "remembered": 100, "dropped": 3}
+    last = (await redflow(*arguments)).out.splitlines()[-1]
+    assert last == "events forgotten early, because there were too many: 3"
 
 
 @pytest.fixture

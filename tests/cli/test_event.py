@@ -85,11 +85,29 @@ async def test_emit_takes_its_payload_as_argument_from_a_file_and_from_stdin(at_
 
 
 @pytest.mark.usefixtures("worker")
-async def test_emits_with_one_key_are_one(here: Run, client: Client) -> None:
-    first = ids(await here("event", "emit", "paid", "--key", "A-17", "--key-ttl", "60"))
-    assert ids(await here("event", "emit", "paid", "--key", "A-17", "--payload", "2")) == first
-    assert not set(ids(await here("event", "emit", "paid", "--key", "A-18"))) & set(first)
+async def test_emits_with_one_idempotency_key_are_one(here: Run, client: Client) -> None:
+    first = ids(await here("event", "emit", "paid", "--idempotency-key", "A-17", "--idempotency-ttl", "60"))
+    assert ids(await here("event", "emit", "paid", "--idempotency-key", "A-17", "--payload", "2")) == first
+    assert not set(ids(await here("event", "emit", "paid", "--idempotency-key", "A-18"))) & set(first)
     assert len(await client.list_runs(workflow="invoice").page()) == 2
+
+
+async def test_a_run_that_waits_for_the_event_hears_of_those_with_its_key_alone(
+    here: Run, client: Client, start_worker: StartWorker
+) -> None:
+    @workflow(name="listen", queue="events")
+    async def listen(ctx: Context, key: str | None) -> list[object]:
+        first = await ctx.step.wait_for_event("first", "heard", key=key, timeout=60)
+        second = await ctx.step.wait_for_event("second", "heard", key=key, timeout=60)
+        return [event and event.payload for event in (first, second)]
+
+    await start_worker(listen)
+    of_key, without = await client.start(listen, "A-17"), await client.start(listen, None)
+    for payload, key in ((1, "A-17"), (2, None), (3, "A-18"), (4, "A-17"), (5, None)):
+        ended = await here("event", "emit", "heard", "--payload", str(payload), *(("--key", key) if key else ()))
+        assert (ended.code, ended.out) == (ExitCode.OK, "ID\n")
+    assert await of_key.result(timeout=10) == [1, 4]
+    assert await without.result(timeout=10) == [2, 5]
 
 
 @pytest.mark.usefixtures("worker")

@@ -83,6 +83,27 @@ async def test_busy_workers_have_fewer_free_slots_and_what_they_cannot_take_is_q
     await eventually(is_shown, within=10)
 
 
+async def test_runs_that_wait_in_the_memory_of_a_worker_take_up_none_of_its_slots(
+    here: Run, gateway: Gateway, client: Client, start_worker: StartWorker
+) -> None:
+    @workflow(name="rest", queue="shop")
+    async def rest(ctx: Context) -> None:
+        await ctx.step.sleep("nap", 600)
+
+    await start_worker(rest, name="shop-1", concurrency=2)
+    for _ in range(5):
+        await client.start(rest)
+
+    async def are_parked() -> bool:
+        gateway.duties.registry.wake()  # else it tells of its workers every ten seconds
+        (queue,) = (await here("queue", "list", "-o", "json")).json["queues"]
+        return (queue["workers"][0]["parked"], queue["free_slots"]) == (5, 2)
+
+    await eventually(are_parked, within=10)
+    assert lines((await here("queue", "list")).out) == [["shop", "rest", "0", "2", "shop-1"]]
+    assert "free_slots  2 of 2" in (await here("queue", "get", "shop")).out
+
+
 async def test_a_worker_that_drains_is_marked_and_has_no_free_slot(
     here: Run, gateway: Gateway, client: Client, start_worker: StartWorker
 ) -> None:

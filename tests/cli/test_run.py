@@ -28,10 +28,13 @@ from tests.redis_command import RedisCommand
 LISTED = {
     *("id", "workflow", "queue", "status", "attempt", "max_attempts", "priority", "created_at", "available_at"),
     *("started_at", "finished_at", "cancel_requested_at", "cancel_reason", "idempotency_key", "parent_run_id"),
-    *("delivery_count", "losses", "worker_name", "waiting_for"),
+    *("delivery_count", "losses", "worker_name", "open_waits", "waiting_for"),
 }
 RUN = LISTED | {"input", "output", "failure", "failure_handler", "failure_handler_failure"}
-STEP = {"name", "seq", "kind", "status", "attempt", "started_at", "finished_at", "output", "failure", "child_run_id"}
+STEP = {
+    *("name", "seq", "kind", "status", "attempt", "started_at", "finished_at", "output", "failure", "child_run_id"),
+    *("tries", "event_id"),
+}
 FAILURE = {"type", "message", "kind", "language", "traceback", "details", "cause", "no_retry", "retry_after"}
 ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 NASTY = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egreen"
@@ -90,7 +93,8 @@ async def test_start_refuses_input_that_is_no_json(given: bytes, says: str, at_g
 
 
 async def test_start_passes_on_what_it_is_told_about_the_run(here: Run, client: Client) -> None:
-    told = ("--queue", "q 1", "--priority", "-7", "--max-attempts", "3", "--key", "order-1", "--key-ttl", "60")
+    of_key = ("--idempotency-key", "order-1", "--idempotency-ttl", "60")
+    told = ("--queue", "q 1", "--priority", "-7", "--max-attempts", "3", *of_key)
     at = ("--at", "2100-01-31T09:00:00+01:00")
     started = (await here("run", "start", "w", *told, *at, "--input", "1", "-o", "json")).json
     assert started == {"id": started["id"], "workflow": "w", "created": True, "input_differs": False}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 import pytest_asyncio
@@ -10,7 +11,7 @@ import pytest_asyncio
 from redflow_sdk import Client, Context, FailureContext, workflow
 from redflow_server.cli.exit_codes import ExitCode
 from tests.cli.conftest import Run, Start
-from tests.cli.test_run import STEP
+from tests.cli.test_run import ISO, STEP
 from tests.cli.test_workflow import fields
 from tests.conftest import StartWorker
 from tests.eventually import eventually
@@ -46,7 +47,8 @@ async def charge(ctx: Context, card: str) -> None:
 
 @pytest_asyncio.fixture
 async def worker(start_worker: StartWorker) -> None:
-    await start_worker(order, many, charge)
+    # Without parking, so that a run that can only wait is seen to wait.
+    await start_worker(order, many, charge, park_window=0)
 
 
 async def waiting(client: Client, run_id: str) -> None:
@@ -65,10 +67,14 @@ async def test_a_run_that_waits_for_another_shows_at_which_step_and_for_which(he
     (child,) = (await here("run", "list", "--workflow", "pack", "-o", "json")).json["runs"]
     assert child["parent_run_id"] == handle.id
 
-    shown = fields((await here("run", "get", handle.id)).out)
-    assert (shown["status"], shown["waiting_for"]) == ("waiting", f"child of step pack it (run {child['id']})")
+    said = f"run {child['id']}: 'pack' is queued, no worker serves 'pack' on queue 'elsewhere'"
+    card, waits = (await here("run", "get", handle.id)).out.split("\n\n")
+    assert fields(card)["status"] == "waiting"
+    assert waits.splitlines()[1].startswith("child      pack it  ")
+    assert waits.endswith(f"  -      {said}\n")
     (wait,) = (await here("run", "get", handle.id, "-o", "json")).json["waiting_for"]
-    assert wait == {"kind": "child", "until": None, "detail": f"run {child['id']}", "step_name": "pack it"}
+    assert wait == {"kind": "child", "step_name": "pack it", "since": wait["since"], "until": None, "detail": said}
+    assert ISO.fullmatch(wait["since"])
 
 
 @pytest.mark.usefixtures("worker")
@@ -85,6 +91,9 @@ async def test_steps_show_the_run_that_each_waits_for_or_waited_for(
         ("pack it", "waiting", child),
     ]
 
+    *_, line = (await here("run", "steps", handle.id)).out.splitlines()
+    assert re.search(rf"-  +'pack' is queued, no worker serves 'pack' on queue 'elsewhere'  {child}$", line)
+
     await start_worker(pack, queues=["elsewhere"], owner="packers")
     await handle.result(timeout=10)
     header, _, line = (await here("run", "steps", handle.id)).out.splitlines()
@@ -93,11 +102,11 @@ async def test_steps_show_the_run_that_each_waits_for_or_waited_for(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_of_many_runs_that_it_waits_for_the_first_ones_are_shown(here: Run, client: Client) -> None:
+async def test_all_runs_that_it_waits_for_are_shown(here: Run, client: Client) -> None:
     handle = await client.start(many)
     await waiting(client, handle.id)
-    shown = fields((await here("run", "get", handle.id)).out)["waiting_for"]
-    assert (shown.count("child of step c"), shown.endswith(", and 2 more")) == (5, True)
+    _, waits = (await here("run", "get", handle.id)).out.split("\n\n")
+    assert sorted(line.split()[1] for line in waits.splitlines()[1:]) == [f"c{number}" for number in range(MANY)]
     assert len((await here("run", "get", handle.id, "-o", "json")).json["waiting_for"]) == MANY
 
 
@@ -105,17 +114,27 @@ async def test_of_many_runs_that_it_waits_for_the_first_ones_are_shown(here: Run
 async def test_watch_shows_what_a_run_waits_for_and_what_comes_of_it(
     target: str, client: Client, start: Start, start_worker: StartWorker
 ) -> None:
+    is_packed = asyncio.Event()
+
+    @workflow(name="pack", queue="children")
+    async def pack_slowly(ctx: Context, item: str) -> str:
+        await is_packed.wait()
+        return f"packed {item}"
+
     handle = await client.start(order)
     await waiting(client, handle.id)
     watch = await start("run", "watch", handle.id, "--target", target)
     seen = [" ".join((await watch.line()).split()[1:]) for _ in range(3)]
     (child,) = [run.id async for run in client.list_runs(workflow="pack")]
+    waits = f"run waiting attempt 1 of 1, child of step pack it (run {child}: 'pack' is"
     assert seen == [
         "step succeeded count: 2",
         f"step waiting pack it: run {child}",
-        f"run waiting attempt 1 of 1, child of step pack it (run {child})",
+        f"{waits} queued, no worker serves 'pack' on queue 'elsewhere')",
     ]
-    await start_worker(pack, queues=["elsewhere"], owner="packers")
+    await start_worker(pack_slowly, queues=["elsewhere"], owner="packers")
+    assert " ".join((await watch.line()).split()[1:]) == f"{waits} running)"
+    is_packed.set()
     ended = await watch.end()
     assert ended.code == ExitCode.OK, ended
     words = [" ".join(line.split()[1:]) for line in ended.out.splitlines()]
@@ -137,7 +156,7 @@ async def test_a_failed_run_shows_what_became_of_its_failure_handler(here: Run, 
 
 async def test_a_run_without_children_or_handler_shows_neither(here: Run, client: Client) -> None:
     handle = await client.start("w", queue="q")
-    shown = fields((await here("run", "get", handle.id)).out)
+    shown = fields((await here("run", "get", handle.id)).out.partition("\n\n")[0])
     assert "failure_handler" not in shown
     assert (await here("run", "get", handle.id, "-o", "json")).json["failure_handler"] == ""
     assert "CHILD_RUN" not in (await here("run", "steps", handle.id)).out

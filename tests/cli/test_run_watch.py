@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from redflow_sdk import Client, Context, RedflowError, RetryPolicy, Run, Step, workflow
+from redflow_sdk.records import WaitingFor
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.cli.run_watch import Change, Changes
 from redflow_server.gateway import Gateway
@@ -225,3 +226,16 @@ def test_a_new_worker_and_a_cancellation_are_changes(fields: dict[str, Any]) -> 
     changes = Changes()
     assert told(changes, a_run("running")) == ["running"]
     assert told(changes, a_run("running", **fields)) == ["running"]
+
+
+def waiting_for(*details: str, kind: str = "child") -> Run:
+    return a_run("waiting", waiting_for=tuple(WaitingFor(kind, None, detail, "s") for detail in details))
+
+
+def test_how_an_awaited_run_stands_is_a_change_and_how_busy_workers_are_is_none() -> None:
+    changes = Changes()
+    assert told(changes, waiting_for("queued")) == ["waiting"]
+    assert told(changes, waiting_for("queued")) == []
+    assert told(changes, waiting_for("running")) == ["waiting"]
+    assert told(changes, waiting_for("1 worker serves it", kind="no_slot")) == ["waiting"]
+    assert told(changes, waiting_for("2 workers serve it", kind="no_slot")) == []

@@ -43,6 +43,10 @@ async def stuck_elsewhere(ctx: Context) -> None:
     await ctx.step.run("begun", str)
     await asyncio.to_thread(time.sleep, 600)
 
+@workflow(name="resting", queue="cli")
+async def resting(ctx: Context) -> None:
+    await ctx.step.sleep("nap", 600)
+
 both = [first, second]
 mixed = (first, 5)
 nothing = []
@@ -118,6 +122,28 @@ async def test_it_tells_the_gateway_what_it_was_told(shop: Path, target: str, cl
     assert [await first.result(timeout=10), await second.result(timeout=10)] == ["one", "two"]
     unserved = await client.start("first", queue="cli")
     assert (await unserved.get()).status == "queued"
+
+
+@pytest.mark.parametrize(
+    ("told", "status"),
+    [((), "running"), (("--park-window", "0"), "waiting"), (("--max-parked", "0"), "waiting")],
+    ids=["default", "no window", "none at once"],
+)
+async def test_a_handler_that_waits_stays_in_memory_unless_told_otherwise(
+    told: tuple[str, ...], status: str, shop: Path, target: str, client: Client, start: Start
+) -> None:
+    await start("worker", "run", "shop:resting", *told, cwd=shop, env={"REDFLOW_TARGET": target})
+    handle = await client.start("resting", queue="cli")
+
+    async def waits() -> str:
+        run = await handle.get()
+        return run.status if run.open_waits and run.status != "queued" else ""
+
+    async def is_as_told() -> bool:
+        # An instant before it is set aside it is running, too.
+        return [await waits(), await waits()] == [status, status]
+
+    await eventually(is_as_told, within=10)
 
 
 @pytest.mark.parametrize(

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import asyncio
 
-from redflow_sdk import VERSION, Context, workflow
+from redflow_sdk import VERSION, Client, Context, workflow
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.gateway import Gateway
 from tests.cli.conftest import Run
 from tests.conftest import StartWorker
+from tests.eventually import eventually
 
 WORKER = {
     *("id", "name", "owner", "build_id", "sdk", "gateway_id", "session_id", "queues", "workflows"),
-    *("slot_limit", "leases", "free_slots", "is_draining", "connected_at"),
+    *("slot_limit", "leases", "parked", "free_slots", "is_draining", "connected_at"),
 }
 
 
 @workflow(name="hold", queue="shop")
 async def hold(ctx: Context) -> None:
     await asyncio.sleep(60)
+
+
+@workflow(name="rest", queue="shop")
+async def rest(ctx: Context) -> None:
+    await ctx.step.sleep("nap", 600)
 
 
 @workflow(name="mail", queue="mail")
@@ -56,10 +62,30 @@ async def test_get_shows_a_worker_by_name_and_by_id(here: Run, start_worker: Sta
     assert sorted(shown["workflows"].split(", ")) == ["hold", "mail"]
 
 
+async def test_a_run_whose_handler_waits_in_memory_is_counted_beside_the_slots(
+    here: Run, gateway: Gateway, client: Client, start_worker: StartWorker
+) -> None:
+    await start_worker(hold, rest, name="shop-1", concurrency=2)
+    for name in ("hold", "rest", "rest"):
+        await client.start(name)
+
+    async def is_shown() -> bool:
+        gateway.duties.registry.wake()  # else it tells of its workers every ten seconds
+        document = (await here("worker", "get", "shop-1", "-o", "json")).json
+        return [document[name] for name in ("slot_limit", "leases", "parked", "free_slots")] == [2, 3, 2, 1]
+
+    await eventually(is_shown, within=10)
+    assert "  1/2 +2 parked  " in (await here("worker", "list")).out
+    shown = dict(line.split(maxsplit=1) for line in (await here("worker", "get", "shop-1")).out.splitlines())
+    assert shown["slots"] == "1/2 +2 parked"
+    assert "parked" not in shown
+
+
 async def test_workers_of_one_name_are_told_apart_by_their_ids(here: Run, start_worker: StartWorker) -> None:
     for _ in range(2):
         await start_worker(hold, name="shop")
     ids = sorted(one["id"] for one in (await here("worker", "list", "-o", "json")).json["workers"])
+    assert all(map(str.isalnum, ids)), "one that began with a hyphen would be an option"
     ended = await here("worker", "get", "shop")
     assert ended.code == ExitCode.REFUSED
     assert ended.error == f"2 workers are called shop; give an id: {', '.join(ids)}"

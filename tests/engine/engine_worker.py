@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final
 
-from redflow_server.domain.leases import ClaimedRun, CompleteRun, Lane, Stop
+from redflow_server.domain.leases import ClaimedRun, CompleteRun, Lane, Resolution, Stop
 from redflow_server.domain.payloads import Payload
 from redflow_server.domain.registry import WorkflowDefinition
 from redflow_server.domain.session import (
@@ -23,6 +23,7 @@ from redflow_server.domain.session import (
     HeldLease,
     Item,
     ItemAnswer,
+    ItemStatus,
     LeaseState,
     OpenSession,
     Receipt,
@@ -37,6 +38,7 @@ from tests.engine.parts import Engine
 
 WITHIN_S: Final = 5.0
 REQUEST_IDS: Final = itertools.count(1)
+KEEP_THE_LEASE: Final = (ItemStatus.PARKED, ItemStatus.RESOLVED)
 
 
 def an_opening(*lanes: Lane, **changes: Changes) -> OpenSession:
@@ -75,14 +77,18 @@ class EngineWorker:
         self.assignments: list[ClaimedRun] = []
         self.answers: dict[int, ItemAnswer] = {}
         self.stops: list[Stop] = []
+        self.resolutions: list[Resolution] = []
         self.replies: list[HeartbeatReply] = []
         self.order: list[str] = []
-        """What came, in the order in which it came: the token of an assignment, `stop <token>`, `drained`, `end`."""
+        """What came, in the order in which it came: the token of an assignment, `stop <token>`, `<status> <number>`
+        for the answer to an item that asks to wait, `over <token> <step>`, `drained`, `end`.
+        """
         self.end: SessionEnd | None = None
         self.held: dict[str, ClaimedRun] = {}
         """What it works on, until that is answered for."""
         self.most_held = 0
         self.on_assignment: Callable[[ClaimedRun], None] | None = None
+        self.on_message: Callable[[GatewayMessage], None] | None = None
         self._changed = asyncio.Event()
         self._sequence = 0
         self._taken = 0
@@ -133,8 +139,14 @@ class EngineWorker:
     async def do(self, effect: Effect) -> ItemAnswer:
         """Sends an item and returns its answer."""
         request_id = self.send(effect)
-        answer: ItemAnswer = await self.until(lambda: self.answers.get(request_id), f"no answer to {effect}")
-        self.held.pop(effect.lease_token, None)
+        answer = await self.answer_to(request_id)
+        if answer.status not in KEEP_THE_LEASE:
+            self.held.pop(effect.lease_token, None)
+        return answer
+
+    async def answer_to(self, request_id: int) -> ItemAnswer:
+        """The answer to an item that was sent."""
+        answer: ItemAnswer = await self.until(lambda: self.answers.get(request_id), f"no answer to item {request_id}")
         return answer
 
     async def complete(self, run: ClaimedRun) -> ItemAnswer:
@@ -143,9 +155,13 @@ class EngineWorker:
 
     async def beat(self, *tokens: str, state: LeaseState = LeaseState.RUNNING) -> HeartbeatReply:
         """Sends a heartbeat that lists these leases, and returns its answer."""
+        return await self.beat_with(*(HeldLease(token, state) for token in tokens))
+
+    async def beat_with(self, *leases: HeldLease) -> HeartbeatReply:
+        """The same for leases in different states."""
         self._sequence += 1
         sequence = self._sequence
-        self.say(heartbeat=Heartbeat(sequence, tuple(HeldLease(token, state) for token in tokens)))
+        self.say(heartbeat=Heartbeat(sequence, leases))
         reply: HeartbeatReply = await self.until(
             lambda: next((reply for reply in self.replies if reply.sequence >= sequence), None),
             "no answer to a heartbeat",
@@ -189,10 +205,16 @@ class EngineWorker:
         self.opened = message.opened or self.opened
         if message.heartbeat_reply is not None:
             self.replies.append(message.heartbeat_reply)
+        if self.on_message is not None:
+            self.on_message(message)
         for answer in message.answers:
             self.answers[answer.request_id] = answer
+            if answer.status in KEEP_THE_LEASE:
+                self.order.append(f"{answer.status} {answer.request_id}")
         self.stops += message.stops
         self.order += [f"stop {stop.lease_token}" for stop in message.stops]
+        self.resolutions += message.resolutions
+        self.order += [f"over {over.lease_token} {over.step_name}" for over in message.resolutions]
         for run in message.assignments:
             self.assignments.append(run)
             self.order.append(run.lease_token)

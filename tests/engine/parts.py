@@ -87,6 +87,11 @@ class Engine:
         if "stop" not in self.deaf_to:
             self.sessions.push_stop(stop)
 
+    def wait_over(self, lease_token: str, step_name: str) -> None:
+        self.heard.append("resolved")
+        if "resolved" not in self.deaf_to:
+            self.sessions.push_resolution(lease_token, step_name)
+
     def finished(self, run_id: str) -> None:
         self.heard.append("finished")
         if "finished" not in self.deaf_to:

@@ -52,6 +52,9 @@ class DeafGateway(Gateway):
     def stop_handler(self, stop: Stop) -> None:
         self.lost.append("stop")
 
+    def wait_over(self, lease_token: str, step_name: str) -> None:
+        self.lost.append("resolved")
+
     def finished(self, run_id: str) -> None:
         self.lost.append("finished")
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from redflow_server.domain.leases import ClaimedRun, Lane, Stop, StopReason
+from redflow_server.domain.leases import ClaimedRun, Lane, Resolution, Stop, StopReason
 from redflow_server.domain.payloads import Payload
 from redflow_server.domain.runs import Step
 from redflow_server.domain.session import (
@@ -45,10 +45,15 @@ def a_stop(number: int) -> Stop:
     return Stop(f"token-{number}", StopReason.USER)
 
 
+def a_resolution(number: int, size_bytes: int = 0) -> Resolution:
+    return Resolution(f"token-{number}", "a", a_step("a", size_bytes))
+
+
 def bytes_of(message: GatewayMessage) -> int:
     """The payload bytes that a message carries."""
     steps = [step for run in message.assignments for step in run.steps or ()]
-    steps += [step for answer in message.answers for step in answer.conflicting]
+    steps += [step for answer in message.answers for step in (*answer.conflicting, *answer.resolutions)]
+    steps += [resolution.step for resolution in message.resolutions if resolution.step]
     inputs = sum(len(run.input.data) for run in message.assignments if run.input)
     return inputs + sum(len(step.output.data) for step in steps if step.output)
 
@@ -87,6 +92,7 @@ async def test_everything_that_is_queued_leaves_in_one_message() -> None:
     send_queue.open(opened)
     send_queue.answer(an_answer(1))
     send_queue.stop(a_stop(1))
+    send_queue.resolve(a_resolution(3))
     send_queue.assign(a_run(2))
     send_queue.reply(HeartbeatReply(7, (), ()))
     send_queue.drain(draining)
@@ -94,7 +100,13 @@ async def test_everything_that_is_queued_leaves_in_one_message() -> None:
     [message] = await take_all(send_queue)
 
     assert message == GatewayMessage(
-        opened, HeartbeatReply(7, (), ()), (an_answer(1),), (a_stop(1),), (a_run(2),), draining=draining
+        opened=opened,
+        heartbeat_reply=HeartbeatReply(7, (), ()),
+        answers=(an_answer(1),),
+        stops=(a_stop(1),),
+        resolutions=(a_resolution(3),),
+        assignments=(a_run(2),),
+        draining=draining,
     )
     assert send_queue.queued == 0
 
@@ -108,15 +120,18 @@ async def test_a_message_has_at_most_so_many_items_of_each_kind_and_they_keep_th
     for number in range(count):
         send_queue.answer(an_answer(number))
         send_queue.stop(a_stop(number))
+        send_queue.resolve(a_resolution(number))
         send_queue.assign(a_run(number))
-    assert send_queue.queued == 3 * count
+    assert send_queue.queued == 4 * count
 
     messages = await take_all(send_queue)
 
-    assert len(messages) == 3
-    assert max(len(message.answers) for message in messages) == MESSAGE_ITEMS
+    for kind in ("answers", "stops", "resolutions", "assignments"):
+        assert max(len(getattr(message, kind)) for message in messages) == MESSAGE_ITEMS
     assert [answer for message in messages for answer in message.answers] == list(map(an_answer, range(count)))
     assert [stop for message in messages for stop in message.stops] == list(map(a_stop, range(count)))
+    resolutions = [resolution for message in messages for resolution in message.resolutions]
+    assert resolutions == list(map(a_resolution, range(count)))
     assert [run for message in messages for run in message.assignments] == list(map(a_run, range(count)))
 
 
@@ -153,7 +168,38 @@ async def test_answers_that_carry_values_keep_to_what_a_worker_takes_in_one_mess
     assert max(bytes_of(message) for message in messages) < LARGEST_MESSAGE
 
 
+@pytest.mark.parametrize("beside", [0, LARGEST_PAYLOAD // 2], ids=["alone", "beside an answer"])
+async def test_outcomes_of_waits_keep_to_what_a_worker_takes_in_one_message(beside: int) -> None:
+    send_queue = SendQueue()
+    send_queue.answer(an_answer(1, a_step("a", beside)))
+    for number in range(40):
+        send_queue.resolve(a_resolution(number, 64 * 1024))
+    send_queue.assign(a_run(1, LARGEST_PAYLOAD // 2))
+
+    messages = await take_all(send_queue)
+
+    assert max(bytes_of(message) for message in messages) <= MESSAGE_BYTES
+    assert [resolution.lease_token for message in messages for resolution in message.resolutions] == [
+        f"token-{number}" for number in range(40)
+    ]
+    assert [run.run_id for message in messages for run in message.assignments] == ["run_1"]
+
+
 # ---- order ----
+
+
+async def test_a_run_or_an_outcome_never_overtakes_the_answer_that_has_made_room_for_it() -> None:
+    """A worker deals with the answers of a message first: one that came later would find all of its slots taken."""
+    send_queue = SendQueue()
+    for number in range(MESSAGE_ITEMS + 1):
+        send_queue.answer(an_answer(number))
+    send_queue.resolve(a_resolution(1))
+    send_queue.assign(a_run(1))
+
+    first, second = await take_all(send_queue)
+
+    assert (len(first.answers), first.resolutions, first.assignments) == (MESSAGE_ITEMS, (), ())
+    assert (len(second.answers), second.resolutions, second.assignments) == (1, (a_resolution(1),), (a_run(1),))
 
 
 async def test_control_does_not_wait_behind_assignments() -> None:
@@ -234,18 +280,21 @@ async def test_the_first_reason_to_end_stays_and_without_one_a_session_ends_as_a
 async def test_whatever_is_said_in_whatever_order_arrives_once_and_in_its_order(seed: int) -> None:
     chance = random.Random(seed)
     send_queue = SendQueue()
-    said: dict[str, list[object]] = {"answers": [], "stops": [], "assignments": []}
+    said: dict[str, list[object]] = {"answers": [], "stops": [], "resolutions": [], "assignments": []}
     heard: dict[str, list[object]] = {name: [] for name in said}
     messages: list[GatewayMessage] = []
 
     def say(number: int) -> None:
-        match chance.choice(("answers", "stops", "assignments")):
+        match chance.choice(tuple(said)):
             case "answers":
                 said["answers"].append(an_answer(number))
                 send_queue.answer(an_answer(number))
             case "stops":
                 said["stops"].append(a_stop(number))
                 send_queue.stop(a_stop(number))
+            case "resolutions":
+                said["resolutions"].append(a_resolution(number, 50_000))
+                send_queue.resolve(a_resolution(number, 50_000))
             case _:
                 run = a_run(number, chance.choice((0, 1000, 300_000)))
                 said["assignments"].append(run)

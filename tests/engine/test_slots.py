@@ -16,6 +16,7 @@ from redflow_server.domain.leases import (
     CompleteRun,
     FailAttempt,
     Lane,
+    ListedLease,
     Release,
     ReleaseReason,
 )
@@ -40,10 +41,11 @@ def test_free_slots_follow_from_what_is_held_and_claimed_whatever_happens(seed: 
     chance = random.Random(seed)
     slots = Slots(limit=10)
     held: dict[str, ClaimedRun] = {}
+    parked: set[str] = set()
     claims: list[int] = []
     for number in range(2000):
         runs = list(held.values())
-        match chance.randrange(7):
+        match chance.randrange(9):
             case 0 if slots.free:
                 claims.append(chance.randint(1, slots.free))
                 slots.claiming += claims[-1]
@@ -63,6 +65,7 @@ def test_free_slots_follow_from_what_is_held_and_claimed_whatever_happens(seed: 
                 assert slots.drop(token) is not None
                 assert slots.drop(token) is None
                 del held[token]
+                parked.discard(token)
             case 4:
                 slots.limit = chance.randint(0, 20)
             case 5:
@@ -72,9 +75,21 @@ def test_free_slots_follow_from_what_is_held_and_claimed_whatever_happens(seed: 
                 held[brought.lease_token] = brought
             case 6:
                 slots.receive("nobody's")
+                slots.park("nobody's")
+                slots.unpark("nobody's")
+            case 7 if runs:
+                token = chance.choice(runs).lease_token
+                slots.park(token)
+                parked.add(token)
+            case 8 if runs:
+                token = chance.choice(runs).lease_token
+                slots.unpark(token)
+                parked.discard(token)
         assert slots.held.keys() == held.keys()
         assert slots.claiming == sum(claims)
-        assert slots.free == max(0, slots.limit - len(held) - sum(claims))
+        assert slots.parked == len(parked)
+        assert slots.free == max(0, slots.limit - len(held) + len(parked) - sum(claims))
+        assert all(slots.is_parked(token) == (token in parked) for token in held)
         assert all(slots.held[token].run_id == run.run_id for token, run in held.items())
 
 
@@ -88,7 +103,8 @@ def test_what_was_not_received_in_time_is_overdue_and_what_was_is_not() -> None:
 
     assert slots.overdue(before=10.0) == []
     assert slots.overdue(before=15.0) == [early.lease_token]
-    assert slots.unstored_receipts() == [received.lease_token]
+    slots.held[received.lease_token].open_waits.add("sleep")
+    assert slots.unstored_receipts() == [ListedLease(received.lease_token, ("sleep",))]
     slots.held[received.lease_token].receipt_is_stored = True
     assert slots.unstored_receipts() == []
 

@@ -16,7 +16,18 @@ from redflow_server.gateway import Gateway
 from redflow_server.store.keys import Keys, lane_name
 from redflow_server.store.replies import Unknown
 from redflow_server.store.store import Store
-from tests.builders import LANE, STAMP, START_MS, a_workflow, enqueue_one, lane_of, register, request_cancel, start_one
+from tests.builders import (
+    LANE,
+    STAMP,
+    START_MS,
+    a_listing,
+    a_workflow,
+    enqueue_one,
+    lane_of,
+    register,
+    request_cancel,
+    start_one,
+)
 from tests.conftest import StartGateway
 from tests.engine.conftest import OpenWorker
 from tests.engine.parts import Engine, Stores
@@ -107,8 +118,8 @@ async def test_after_an_outage_a_lease_however_short_is_taken_only_when_it_could
     store.now_ms = START_MS
     await engine.upkeep.reap()
     leases = [await start_one(store) for _ in range(2)]
-    pairs = [(lease.run_id, lease.lease_token) for lease in leases]
-    await store.renew(STAMP, pairs, lease_ms - outage_ms // 2, 0)  # just not long enough for the outage
+    listed = [a_listing(lease) for lease in leases]
+    await store.renew(STAMP, listed, lease_ms - outage_ms // 2, 0)  # just not long enough for the outage
 
     async def statuses_after(pass_ms: int) -> list[str]:
         for _ in range(0, pass_ms, engine.timing.reap_ms):
@@ -120,7 +131,7 @@ async def test_after_an_outage_a_lease_however_short_is_taken_only_when_it_could
     store.now_ms += max(outage_ms, lease_ms - outage_ms // 2 + 1)
     await engine.upkeep.reap()
     assert await statuses_after(lease_ms - 2 * engine.timing.reap_ms) == ["running"] * 2
-    await store.renew(STAMP, pairs[:1], lease_ms, 0)
+    await store.renew(STAMP, listed[:1], lease_ms, 0)
     assert await statuses_after(4 * engine.timing.reap_ms) == ["running", "queued"]
 
 

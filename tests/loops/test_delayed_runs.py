@@ -87,7 +87,7 @@ def test_the_timetable_works_on_the_event_loop_of_the_server_command_too(redis_u
             return [at_ms - due_at_ms for at_ms, due_at_ms in zip(queued, due_ms, strict=True)]
 
         async def queued_at_ms(run_id: str) -> int:
-            return int(await eventually(lambda: redis("HGET", Keys(prefix).run(run_id), "queuedAt"), every=0.01))
+            return int(await eventually(lambda: redis("HGET", Keys(prefix).run(run_id), "placedAt"), every=0.01))
 
         duties.start()
         try:

@@ -24,10 +24,13 @@ from tests.rpc.calls import Calls
 T = TypeVar("T")
 
 ALL: Final[tuple[str, ...]] = (
-    *("timetable", "promoter", "deadlines", "cron", "outbox", "reaper"),
-    *("sessions", "registry", "waiters", "unknown", "retention", "sweep"),
+    *("timetable", "promoter", "deadlines", "timers", "cron", "outbox", "reaper"),
+    *("sessions", "registry", "waiters", "unknown", "retention", "event memory", "sweep"),
 )
-CAUGHT_UP: Final = {"look_ahead", "promote", "expire", "fire", "apply_outbox", "fan_out", "waiters", "sessions"}
+CAUGHT_UP: Final = {
+    *("look_ahead", "promote", "expire", "fire_timers", "fire", "apply_outbox", "deliver_events", "fan_out"),
+    *("waiters", "sessions"),
+}
 
 
 @pytest.fixture
@@ -140,8 +143,8 @@ async def test_after_a_new_subscription_everything_that_messages_are_about_is_lo
 
     upkeep = engine.upkeep
     for name in (
-        *("look_ahead", "promote", "expire", "apply_outbox", "fan_out"),
-        *("reap", "fail_unknown", "purge", "sweep"),
+        *("look_ahead", "promote", "expire", "fire_timers", "apply_outbox", "deliver_events", "fan_out"),
+        *("reap", "fail_unknown", "purge", "forget_events", "sweep"),
     ):
         setattr(upkeep, name, noted(name, getattr(upkeep, name)))
     setattr(engine.schedules, "fire", noted("fire", engine.schedules.fire))  # noqa: B010  # a method, for the type checker
@@ -158,10 +161,13 @@ async def test_after_a_new_subscription_everything_that_messages_are_about_is_lo
         duties.catch_up()
 
         await eventually(lambda: all(passes[name] > before_all[name] for name in CAUGHT_UP), within=0.6)
-        assert {name: passes[name] - before_all[name] for name in ("promote", "expire", "purge", "sweep")} == {
+        counted = ("promote", "expire", "fire_timers", "purge", "forget_events", "sweep")
+        assert {name: passes[name] - before_all[name] for name in counted} == {
             "promote": 1,
             "expire": 1,
+            "fire_timers": 1,
             "purge": 0,
+            "forget_events": 0,
             "sweep": 0,
         }
     finally:

@@ -10,6 +10,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from redflow_sdk.proto.api.v1 import (
+    event_service_pb2,
     event_service_pb2_grpc,
     run_service_pb2,
     run_service_pb2_grpc,
@@ -124,6 +125,17 @@ class Calls:
         """Asks for a run to be canceled."""
         request = run_service_pb2.CancelRunRequest(run_id=run_id, reason=reason)
         return (await self.runs.CancelRun(request)).accepted
+
+    async def emit(self, name: str, data: bytes = b"{}", **fields: Fields) -> event_service_pb2.EmitEventResponse:
+        """Emits an event."""
+        request = event_service_pb2.EmitEventRequest(event_name=name, payload=payload_pb2.Payload(data=data), **fields)
+        response: event_service_pb2.EmitEventResponse = await self.events.EmitEvent(request)
+        return response
+
+    async def complete_token(self, token: str, data: bytes = b'"yes"') -> None:
+        """Gives the wait for a token its value."""
+        output = payload_pb2.Payload(data=data)
+        await self.runs.CompleteToken(run_service_pb2.CompleteTokenRequest(token=token, output=output))
 
     async def steps(self, run_id: str) -> list[run_pb2.Step]:
         """The first 500 steps of a run."""

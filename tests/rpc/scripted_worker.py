@@ -92,6 +92,7 @@ class ScriptedWorker:
         self.packed: list[int] = []
         """The request ids that came as `ok_request_ids`."""
         self.cancellations: list[pb.Cancellation] = []
+        self.resolutions: list[pb.WaitResolution] = []
         self.replies: list[pb.HeartbeatReply] = []
         self.drain_acks = 0
         self.draining: pb.GatewayDraining | None = None
@@ -103,6 +104,8 @@ class ScriptedWorker:
         """The status with which the stream ended; None while it is open, and when this side cut it."""
         self.held: dict[str, pb.LeaseState.ValueType] = {}
         """The leases that heartbeats list, by token, with their states."""
+        self.open_waits: dict[str, list[str]] = {}
+        """The waits that heartbeats list as open, by token."""
         self.most_held = 0
         self._listening = asyncio.create_task(self._listen(), name="scripted-worker")
 
@@ -140,6 +143,13 @@ class ScriptedWorker:
         assert reply is not None
         return reply
 
+    def inventory(self) -> list[pb.HeldLease]:
+        """What heartbeats list."""
+        return [
+            pb.HeldLease(lease_token=token, state=state, open_waits=self.open_waits.get(token, ()))
+            for token, state in self.held.items()
+        ]
+
     async def _send_beat(self, leases: list[pb.HeldLease]) -> int:
         self._sequence += 1
         sequence = self._sequence
@@ -155,7 +165,7 @@ class ScriptedWorker:
 
     async def _beat_on(self, interval_s: float) -> None:
         while not (self.ended or self._silence.is_set()):
-            await self._send_beat([pb.HeldLease(lease_token=token, state=state) for token, state in self.held.items()])
+            await self._send_beat(self.inventory())
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._silence.wait(), interval_s)
 
@@ -181,6 +191,7 @@ class ScriptedWorker:
             fields.setdefault(FIELD_OF[type(item)], []).append(item)
             if isinstance(item, (pb.RunResult, pb.LeaseRelease)):
                 self.held.pop(item.lease_token, None)
+                self.open_waits.pop(item.lease_token, None)
         await self.say(**fields)
 
     async def do(self, item: Item) -> pb.ItemResult:
@@ -188,6 +199,26 @@ class ScriptedWorker:
         self.answers.pop(item.request_id, None)
         await self.send(item)
         return await self.answer_to(item)
+
+    async def suspend(self, item: pb.Suspension) -> pb.ItemResult:
+        """Sends a suspension, returns its answer, and keeps the account of its lease as a worker does."""
+        answer = await self.do(item)
+        token = item.lease_token
+        match answer.status:
+            case pb.ITEM_STATUS_PARKED:
+                self.held[token] = pb.LEASE_STATE_PARKED
+                self.open_waits[token] = [wait.step_name for wait in item.waits]
+            case pb.ITEM_STATUS_RESOLVED:
+                self.held[token] = pb.LEASE_STATE_RUNNING
+            case _:
+                self.held.pop(token, None)
+                self.open_waits.pop(token, None)
+        return answer
+
+    async def resolution(self, number: int = 1, within: float = WITHIN_S) -> pb.WaitResolution:
+        """The outcome of a wait that was pushed as the first one, or as that many."""
+        await self.until(lambda: len(self.resolutions) >= number, within=within, saying="told of no end of a wait")
+        return self.resolutions[number - 1]
 
     async def answer_to(self, item: Item) -> pb.ItemResult:
         """The answer to an item that was sent."""
@@ -218,7 +249,7 @@ class ScriptedWorker:
         claims before it; each round lets the gateway look for work once more.
         """
         for _ in range(3):
-            await self.beat_with([pb.HeldLease(lease_token=token, state=state) for token, state in self.held.items()])
+            await self.beat_with(self.inventory())
             answer = await self.do(_a_probe())
             assert answer.status == pb.ITEM_STATUS_LEASE_LOST
 
@@ -269,6 +300,10 @@ class ScriptedWorker:
         for answer in response.item_results:
             self.answers[answer.request_id] = answer
         self.cancellations += response.cancellations
+        for resolution in response.wait_resolutions:
+            self.resolutions.append(resolution)
+            if resolution.lease_token in self.held:
+                self.held[resolution.lease_token] = pb.LEASE_STATE_RUNNING
         for assignment in response.assignments:
             self.assignments.append(assignment)
             self.held[assignment.lease_token] = pb.LEASE_STATE_RUNNING

@@ -24,7 +24,6 @@ WORKER_SERVICE = "redflow.worker.v1.WorkerService"
 FILES = (event_service_pb2, run_service_pb2, system_service_pb2, workflow_service_pb2, worker_pb2)
 SERVICES = {service.full_name: service for file in FILES for service in file.DESCRIPTOR.services_by_name.values()}
 NOT_SERVED = {
-    "redflow.api.v1.RunService.CompleteToken",
     "redflow.api.v1.RunService.ReplayRun",
     "redflow.api.v1.RunService.ResumeRun",
     "redflow.api.v1.RunService.WaitRuns",

@@ -18,7 +18,7 @@ from tests.conftest import StartGateway
 from tests.eventually import eventually
 from tests.rpc.calls import Calls, refused
 from tests.rpc.conftest import CallsTo, OpenWorker
-from tests.rpc.items import a_raised, a_result, held
+from tests.rpc.items import a_raised, a_release, a_result, held
 from tests.rpc.scripted_worker import a_definition
 
 WAIT_RUN = "[/redflow.api.v1.RunService/WaitRun]"
@@ -176,6 +176,25 @@ async def test_a_run_that_backs_off_says_until_when(calls: Calls, open_worker: O
     assert 50 < what.until_time.ToSeconds() - time.time() < 70
 
 
+async def test_a_run_says_since_when_it_stands_where_it_is(calls: Calls, open_worker: OpenWorker) -> None:
+    run_id = await calls.start(max_attempts=3)
+    created = (await calls.run(run_id)).create_time
+    assert (await reason(calls, run_id))[1].since_time == created
+
+    worker = await open_worker("w")
+    await worker.do(a_raised(await worker.take(), next_retry_delay=Duration(seconds=1)))
+    kind, backing_off = await reason(calls, run_id)
+    assert (kind, created.ToMilliseconds() <= backing_off.since_time.ToMilliseconds()) == ("backing_off", True)
+    assert backing_off.until_time.ToMilliseconds() - backing_off.since_time.ToMilliseconds() == 1000
+
+    assignment = await worker.take()
+    await worker.say(capacity=worker_pb2.Capacity(slot_limit=0))
+    await worker.do(a_release(assignment))
+    kind, queued = await reason(calls, run_id)
+    assert kind == "no_slot"
+    assert queued.since_time.ToMilliseconds() >= backing_off.until_time.ToMilliseconds()
+
+
 async def test_a_queued_run_says_whether_nobody_serves_it_or_nobody_has_a_slot(
     calls: Calls, open_worker: OpenWorker
 ) -> None:
@@ -191,7 +210,7 @@ async def test_a_queued_run_says_whether_nobody_serves_it_or_nobody_has_a_slot(
 
     busy = await open_worker(a_definition("w", "q"), owner="owner-3", slot_limit=0)
     kind, what = await reason(calls, run_id)
-    assert (kind, what.detail[:1]) == ("no_slot", "1")
+    assert (kind, what.detail) == ("no_slot", "1 worker serves it, and none has a free slot")
 
     await busy.say(close=worker_pb2.CloseSession())
     await busy.end()

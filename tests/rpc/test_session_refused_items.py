@@ -1,5 +1,5 @@
-"""Items that the gateway does not take: too large, not valid, or of a kind that it does not serve. Each is answered by
-itself with what is wrong with it, changes nothing, and leaves the session and the lease as they were.
+"""Items that the gateway does not take: too large, or not valid. Each is answered by itself with what is wrong with it,
+changes nothing, and leaves the session and the lease as they were. Waits have a file of their own.
 """
 
 from __future__ import annotations
@@ -196,52 +196,6 @@ async def test_a_step_of_a_kind_that_is_recorded_by_what_it_asks_for_cannot_be_r
     answer = await worker.do(a_step(assignment, "a", step_kind=run_pb2.STEP_KIND_TIMER))
     assert (answer.status, answer.reason) == (INVALID, "INVALID_INPUT")
     assert "step_kind" in answer.message
-
-
-# ---- of a kind that is not served ----
-
-
-def wait(**fields: object) -> pb.Wait:
-    return pb.Wait(step_name="a", timer=pb.TimerWait(delay=Duration(seconds=1)), **fields)  # type: ignore[arg-type]  # any field
-
-
-@pytest.mark.parametrize(
-    ("item", "named"),
-    [
-        (pb.StepCommand(request_id=1, lease_token=TOKEN, step_name="a", wait=wait()), "timer"),
-        (
-            pb.StepCommand(request_id=2, lease_token=TOKEN, step_name="a", start_child=pb.ChildStart(workflow="w")),
-            "start_child",
-        ),
-        (
-            pb.StepCommand(request_id=3, lease_token=TOKEN, withdraw=pb.WithdrawCommand(step_names=["a"])),
-            "withdraw",
-        ),
-        (pb.StepCommand(request_id=4, lease_token="not one"), "command"),
-        (pb.Suspension(request_id=5, lease_token=TOKEN, waits=[wait()]), "timer"),
-    ],
-    ids=["wait", "child", "withdraw", "empty", "suspension"],
-)
-async def test_an_item_of_a_kind_that_is_not_served_says_so(
-    calls: Calls, open_worker: OpenWorker, item: pb.StepCommand | pb.Suspension, named: str
-) -> None:
-    worker, assignment = await started(calls, open_worker)
-
-    answer = await worker.do(under(assignment, item))
-
-    assert (answer.status, answer.reason) == (INVALID, "UNIMPLEMENTED")
-    assert named in answer.message
-    assert (await worker.do(a_result(assignment))).status == pb.ITEM_STATUS_OK
-
-
-async def test_a_suspension_without_a_wait_is_invalid(calls: Calls, open_worker: OpenWorker) -> None:
-    worker, assignment = await started(calls, open_worker)
-
-    answer = await worker.do(under(assignment, pb.Suspension(request_id=next(REQUEST_IDS), lease_token=TOKEN)))
-
-    assert (answer.status, answer.reason) == (INVALID, "INVALID_INPUT")
-    assert "waits" in answer.message
-    assert (await worker.do(a_result(assignment))).status == pb.ITEM_STATUS_OK
 
 
 # ---- many ----

@@ -21,6 +21,7 @@ from tests.rpc.calls import Calls, refused
 from tests.rpc.conftest import CallsTo, OpenWorker
 from tests.rpc.items import a_raised, a_result
 from tests.rpc.scripted_worker import a_definition
+from tests.rpc.wait_items import a_parking, a_sleep
 
 
 async def stats_of(calls: Calls) -> pb.GetStatsResponse:
@@ -35,7 +36,9 @@ async def test_a_gateway_says_what_it_is_speaks_and_accepts(gateway: Gateway, ca
 
     assert (info.gateway_id, info.version, info.prefix) == (gateway.gateway_id, VERSION, prefix)
     assert (info.min_revision, info.max_revision) == (1, 1)
-    assert list(info.capabilities) == [worker_pb2.CAPABILITY_LAZY_OUTPUTS, worker_pb2.CAPABILITY_FAILURE_HANDLERS]
+    assert list(info.capabilities) == [
+        *(worker_pb2.CAPABILITY_PARKING, worker_pb2.CAPABILITY_LAZY_OUTPUTS, worker_pb2.CAPABILITY_FAILURE_HANDLERS),
+    ]
     assert info.limits.max_payload_bytes == gateway.config.limits.max_payload_bytes
     assert info.store_version.split()[0] in ("valkey", "redis")
     assert info.store_version.split()[1][0].isdigit()
@@ -84,7 +87,40 @@ async def test_at_most_five_hundred_lanes_are_listed_and_all_are_counted(calls: 
     assert stats.lanes[0].queue == "q509", "those that filled last"
 
 
+async def test_events_that_a_wait_can_still_get_are_counted_and_so_are_those_forgotten_because_there_were_too_many(
+    calls: Calls,
+) -> None:
+    stats = await stats_of(calls)
+    assert (stats.events_remembered, stats.events_dropped) == (0, 0)
+
+    await calls.emit("paid")
+    for number in range(105):
+        await calls.emit("paid", key="order-1", request_id=f"request {number}")
+        await calls.emit("paid", key="order-1", request_id=f"request {number}")
+
+    stats = await stats_of(calls)
+    assert (stats.events_remembered, stats.events_dropped) == (101, 5), "a hundred of each name and key"
+
+
 # ---- workers ----
+
+
+async def test_a_worker_is_listed_with_its_leases_and_how_many_of_them_are_parked(
+    gateway: Gateway, calls: Calls, open_worker: OpenWorker
+) -> None:
+    worker = await open_worker("w", slot_limit=2)
+    await calls.start_many(3)
+    await worker.take()
+    await worker.suspend(a_parking(await worker.take(), a_sleep()))
+    await worker.take()
+
+    gateway.duties.registry.wake()
+
+    async def is_listed() -> bool:
+        [listed] = await calls.worker_list()
+        return (listed.leases, listed.parked) == (3, 1)
+
+    await eventually(is_listed)
 
 
 async def test_a_worker_is_listed_while_it_is_connected_at_any_gateway(
@@ -105,6 +141,8 @@ async def test_a_worker_is_listed_while_it_is_connected_at_any_gateway(
         build_id="build",
     )
 
+    # A session does not wait until it is in the listing.
+    await eventually(calls.worker_list, within=2)
     [listed] = await calls.worker_list()
 
     assert worker.opened is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 
 import pytest
 import pytest_asyncio
@@ -62,6 +63,18 @@ async def connect(start_scripted: StartScripted) -> AsyncIterator[StartWorker]:
 
 
 @pytest.fixture
+def connect_without_parking(connect: StartWorker) -> StartWorker:
+    """Connects workers whose handlers end when they have to wait."""
+    return partial(connect, park_window=0)
+
+
+@pytest.fixture
+def hold_for(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Sets for how many seconds a task that waits for something else keeps its run from being set aside."""
+    return partial(monkeypatch.setattr, "redflow_sdk._suspension.HELD_S")
+
+
+@pytest.fixture
 def released() -> Iterator[threading.Event]:
     """What threads of the test wait for; set when it is over, so that none outlives it."""
     event = threading.Event()
@@ -80,6 +93,7 @@ def runs() -> Iterator[ScriptedRuns]:
         "ListRuns": lambda request: a_page(3),
         "ListRunSteps": lambda request: run_service_pb2.ListRunStepsResponse(),
         "CancelRun": lambda request: run_service_pb2.CancelRunResponse(accepted=True),
+        "CompleteToken": lambda request: run_service_pb2.CompleteTokenResponse(),
         "WaitRun": lambda request: run_service_pb2.WaitRunResponse(done=True, run=ended),
     }
     service.start()

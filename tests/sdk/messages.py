@@ -79,8 +79,7 @@ def failed(name: str, kind: str, message: str, *, attempt: int = 1, is_final: bo
 
 def child_open(name: str, *, seq: int = 1) -> pb.StepSnapshot:
     """A wait for a run that has not ended."""
-    kind, status = run_pb2.STEP_KIND_CHILD, run_pb2.STEP_STATUS_WAITING
-    return pb.StepSnapshot(step_name=name, step_seq=seq, step_kind=kind, status=status, attempt=1)
+    return open_wait("child", name, seq=seq)
 
 
 def child_succeeded(name: str, value: Json, *, seq: int = 1, attempt: int = 1) -> pb.StepSnapshot:
@@ -111,6 +110,67 @@ def emitted(name: str, *run_ids: str, seq: int = 1) -> pb.StepSnapshot:
     return step
 
 
+# ---- waits on record ----
+
+KIND_OF_STEP = {
+    "timer": run_pb2.STEP_KIND_TIMER,
+    "event": run_pb2.STEP_KIND_EVENT,
+    "child": run_pb2.STEP_KIND_CHILD,
+    "token": run_pb2.STEP_KIND_TOKEN,
+}
+
+
+def open_wait(kind: str, name: str, *, seq: int = 1, token: str = "") -> pb.StepSnapshot:
+    """A wait that is not over; `token` completes it, for one that waits for a token."""
+    status = run_pb2.STEP_STATUS_WAITING
+    step_kind = KIND_OF_STEP[kind]
+    return pb.StepSnapshot(step_name=name, step_seq=seq, step_kind=step_kind, status=status, attempt=1, token=token)
+
+
+def wait_over(
+    kind: str, name: str, value: Json = None, *, seq: int = 1, number: int = 1, token: str = ""
+) -> pb.StepSnapshot:
+    """A wait that has its value. `number` is its place among those of its run that are over."""
+    step = succeeded(name, value, seq=seq)
+    step.step_kind, step.final, step.resolved_seq, step.token = KIND_OF_STEP[kind], True, number, token
+    if kind == "event":
+        step.event_id = f"event of {name}"
+        step.event_time.FromSeconds(1_700_000_000)
+    if value is None:
+        step.ClearField("output")
+    return step
+
+
+def timed_out(kind: str, name: str, *, seq: int = 1, number: int = 1, token: str = "") -> pb.StepSnapshot:
+    """A wait for which the time is over: for an event nothing has come, and any other has failed."""
+    step = wait_over(kind, name, seq=seq, number=number, token=token)
+    step.ClearField("event_id")
+    step.ClearField("event_time")
+    if kind != "event":
+        step.status = run_pb2.STEP_STATUS_FAILED
+        step.failure.type, step.failure.message = "TimeoutError", f"{name} took too long"
+        step.failure.failure_kind = failure_pb2.FAILURE_KIND_TIMEOUT
+    return step
+
+
+def withdrawn(kind: str, name: str, *, seq: int = 1, token: str = "") -> pb.StepSnapshot:
+    """A wait that has lost a race."""
+    step = open_wait(kind, name, seq=seq, token=token)
+    step.status = run_pb2.STEP_STATUS_WITHDRAWN
+    return step
+
+
+def lost_wait(name: str) -> pb.StepSnapshot:
+    """A wait that the store does not have."""
+    return pb.StepSnapshot(step_name=name)
+
+
+def started(name: str, run_id: str, *, seq: int = 1) -> pb.StepSnapshot:
+    step = succeeded(name, run_id, seq=seq)
+    step.step_kind, step.final, step.child_run_id = run_pb2.STEP_KIND_START, True, run_id
+    return step
+
+
 # ---- answers and orders ----
 
 
@@ -128,6 +188,14 @@ def withheld(item: Item) -> None:
 
 def suspended(item: Item) -> pb.ItemResult:
     return answer(item, pb.ITEM_STATUS_SUSPENDED)
+
+
+def parked(item: Item) -> pb.ItemResult:
+    return answer(item, pb.ITEM_STATUS_PARKED)
+
+
+def resolution(token: str, step: pb.StepSnapshot) -> pb.WaitResolution:
+    return pb.WaitResolution(lease_token=token, step=step)
 
 
 def resolved(item: Item, *steps: pb.StepSnapshot) -> pb.ItemResult:

@@ -96,6 +96,9 @@ class ScriptedRuns(Listener, run_service_pb2_grpc.RunServiceServicer):
     def CancelRun(self, request: Message, context: grpc.ServicerContext) -> Message:
         return self._answer("CancelRun", request, context)
 
+    def CompleteToken(self, request: Message, context: grpc.ServicerContext) -> Message:
+        return self._answer("CompleteToken", request, context)
+
     def WaitRun(self, request: Message, context: grpc.ServicerContext) -> Message:
         return self._answer("WaitRun", request, context)
 

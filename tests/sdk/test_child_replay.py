@@ -30,6 +30,11 @@ from tests.sdk.scripted_gateway import ScriptedGateway
 from tests.sdk.wire_log import Item
 
 
+@pytest.fixture
+def connect(connect_without_parking: StartWorker) -> StartWorker:
+    return connect_without_parking
+
+
 @dataclass(frozen=True)
 class Receipt:
     total: float
@@ -79,7 +84,7 @@ async def test_an_open_wait_is_not_registered_again_while_a_step_is_at_work(
     scripted.script.item = setting_aside
     token = scripted.assign("waits", steps=[child_open("old")])
     asked = await scripted.log.suspension(token)
-    assert [it.message.step_name for it in scripted.log.commands(token)] == ["new"]
+    assert [wait.step_name for wait in scripted.log.begun(token)] == ["new"]
     assert [wait.step_name for wait in asked.waits] == ["old", "new"]
 
 

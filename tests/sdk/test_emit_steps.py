@@ -102,6 +102,25 @@ async def test_a_key_and_its_time_come_along(scripted: ScriptedGateway, connect:
     assert value_of(emit.payload) is None
 
 
+@pytest.mark.parametrize("key", [None, "", "o-7"])
+@pytest.mark.parametrize("kind", ["async", "def"])
+async def test_no_key_of_the_event_and_an_empty_one_are_different(
+    kind: str, key: str | None, scripted: ScriptedGateway, connect: StartWorker
+) -> None:
+    @workflow(name="async")
+    async def keyed(ctx: Context) -> None:
+        await ctx.step.emit_event("announce", "e", key=key)
+
+    @workflow(name="def")
+    def keyed_in_a_thread(ctx: BlockingContext) -> None:
+        ctx.step.emit_event("announce", "e", key=key)
+
+    await connect(scripted, keyed, keyed_in_a_thread)
+    scripted.script.item = emitting
+    emit = (await scripted.log.command(scripted.assign(kind))).emit_event
+    assert (emit.key if emit.HasField("key") else None) == key
+
+
 @pytest.mark.parametrize(
     "at",
     [

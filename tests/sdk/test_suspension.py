@@ -26,6 +26,11 @@ from tests.sdk.scripted_gateway import ScriptedGateway
 from tests.sdk.wire_log import Item
 
 
+@pytest.fixture
+def connect(connect_without_parking: StartWorker) -> StartWorker:
+    return connect_without_parking
+
+
 @workflow(name="quick")
 async def quick(ctx: Context) -> str:
     return "quick"
@@ -67,6 +72,7 @@ async def test_a_handler_that_waits_for_a_run_asks_once_to_be_set_aside_and_says
     for _ in range(4):
         await scripted.log.beat()
     assert scripted.log.said(token) == ["StepReport", "Suspension"], "asked once, however long it takes"
+    assert scripted.log.open_waits(token) == [], "it is not known yet whether they have begun"
     assert scripted.log.held() == {token: "RUNNING"}
     assert asked.steps_recorded == 1 and not asked.park
     [wait] = asked.waits
@@ -137,9 +143,9 @@ async def test_of_more_waits_than_a_suspension_names_the_rest_begins_before(
     scripted.script.item = setting_aside
     token = scripted.assign("very-many")
     asked = await scripted.log.suspension(token)
-    begun = [heard.message.step_name for heard in scripted.log.commands(token)]
     assert [wait.step_name for wait in asked.waits] == [f"c{n}" for n in range(100)]
-    assert begun == [f"c{n}" for n in range(100, 230)]
+    assert [wait.step_name for wait in scripted.log.begun(token)] == [f"c{n}" for n in range(100, 230)]
+    assert [len(heard.message.wait.waits) for heard in scripted.log.commands(token)] == [100, 30]
     assert scripted.log.said(token)[-1] == "Suspension"
 
 
@@ -155,7 +161,7 @@ async def test_runs_of_large_inputs_begin_one_by_one_before_no_message_is_too_la
     token = scripted.assign("large")
     asked = await scripted.log.suspension(token)
     assert [wait.step_name for wait in asked.waits] == ["c0"]
-    assert [heard.message.step_name for heard in scripted.log.commands(token)] == [f"c{n}" for n in range(1, 9)]
+    assert [wait.step_name for wait in scripted.log.begun(token)] == [f"c{n}" for n in range(1, 9)]
     assert max(heard.message.ByteSize() for heard in scripted.log.requests) < 4 * 1024 * 1024
 
 

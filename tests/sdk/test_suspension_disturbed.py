@@ -20,6 +20,11 @@ from tests.sdk.wire_log import Item
 ended: dict[str, list[str]] = {}
 
 
+@pytest.fixture
+def connect(connect_without_parking: StartWorker) -> StartWorker:
+    return connect_without_parking
+
+
 @workflow(name="quick")
 async def quick(ctx: Context) -> str:
     return "quick"

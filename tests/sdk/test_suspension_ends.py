@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -13,6 +14,11 @@ from tests.eventually import eventually
 from tests.sdk.messages import answer, cancellation, child_failed, child_succeeded, ok, resolved, suspended, value_of
 from tests.sdk.scripted_gateway import ScriptedGateway
 from tests.sdk.wire_log import Item
+
+
+@pytest.fixture
+def connect(connect_without_parking: StartWorker) -> StartWorker:
+    return connect_without_parking
 
 
 @workflow(name="quick")
@@ -57,8 +63,9 @@ async def test_a_cancel_while_it_is_asked_interrupts_the_clean_up_no_second_time
 
 @pytest.mark.parametrize("is_asked", [True, False], ids=["while it is asked", "before it is asked"])
 async def test_a_handler_that_ended_asks_for_nothing_and_what_it_left_behind_ends(
-    is_asked: bool, scripted: ScriptedGateway, connect: StartWorker
+    is_asked: bool, hold_for: Callable[[float], None], scripted: ScriptedGateway, connect: StartWorker
 ) -> None:
+    hold_for(0)
     left: list[asyncio.Task[object]] = []
 
     @workflow(name="leaves")

@@ -7,6 +7,8 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from redflow_sdk import BlockingContext, ChildFailedError, RunCanceledError, workflow
 from redflow_sdk.proto.worker.v1 import worker_pb2 as pb
 from tests.conftest import StartWorker
@@ -14,6 +16,11 @@ from tests.eventually import eventually
 from tests.sdk.messages import cancellation, child_failed, child_succeeded, ok, resolved, suspended, value_of
 from tests.sdk.scripted_gateway import ScriptedGateway
 from tests.sdk.wire_log import Item
+
+
+@pytest.fixture
+def connect(connect_without_parking: StartWorker) -> StartWorker:
+    return connect_without_parking
 
 
 @workflow(name="quick")
@@ -175,4 +182,4 @@ async def test_threads_that_a_handler_starts_wait_and_step_side_by_side(
     names = [f"s{n}" for n in range(4)] + [f"c{n}" for n in range(4)]
     assert value_of((await scripted.log.result(token)).output) == names
     assert executed == {f"s{n}": 1 for n in range(4)}
-    assert sorted(it.message.step_name for it in scripted.log.commands(token)) == [f"c{n}" for n in range(4)]
+    assert sorted(wait.step_name for wait in scripted.log.begun(token)) == [f"c{n}" for n in range(4)]

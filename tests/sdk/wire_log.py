@@ -53,6 +53,12 @@ class WireLog:
         beats = self.beats()
         return states_of(beats[-1].message.leases) if beats else {}
 
+    def open_waits(self, token: str) -> list[str]:
+        """The steps that a run waits for, as the last heartbeat lists them."""
+        beats = self.beats()
+        leases = beats[-1].message.leases if beats else ()
+        return [name for lease in leases if lease.lease_token == token for name in lease.open_waits]
+
     def acks(self, token: str | None = None) -> list[Heard[pb.AssignmentAck]]:
         return [ack for ack in self._of(lambda it: it.assignment_acks) if token in (None, ack.message.lease_token)]
 
@@ -62,6 +68,10 @@ class WireLog:
 
     def commands(self, token: str | None = None) -> list[Heard[pb.StepCommand]]:
         return [it for it in self._of(lambda it: it.step_commands) if token in (None, it.message.lease_token)]
+
+    def begun(self, token: str | None = None) -> list[pb.Wait]:
+        """The waits that began while their run went on."""
+        return [wait for command in self.commands(token) for wait in command.message.wait.waits]
 
     def suspensions(self, token: str | None = None) -> list[Heard[pb.Suspension]]:
         return [it for it in self._of(lambda it: it.suspensions) if token in (None, it.message.lease_token)]

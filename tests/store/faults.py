@@ -1,4 +1,6 @@
-"""What may be wrong with what is stored of the scene of `test_invariants.py`, and which rules have to tell of it."""
+"""What may be wrong with what is stored of the scene of `scene.py`, and which rules have to tell of it. Those of waits
+and events are in `faults_of_waits.py`.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.builders import START_MS
-
-HOUR_MS: Final = 3_600_000
+from tests.store.scene import HOUR_MS
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,13 @@ FAULTS_OF_RUNS: Final = (
     a_fault("steps", "running", "a value without a header", "HDEL P:run:running:steps s:a"),
     a_fault("steps", "succeeded", "a value of another size", "HSET P:run:succeeded:steps o:a 123456"),
     a_fault("steps", "succeeded", "a header that says nothing", "HSET P:run:succeeded:steps s:a gibberish"),
+    a_fault(
+        "steps", "succeeded", "a header of ten fields",
+        "HSET P:run:succeeded:steps s:a succeeded|function|1|1|0|5|5|5||",
+    ),
+    a_fault(
+        "steps", "succeeded", "a step of no kind", "HSET P:run:succeeded:steps s:a succeeded|dance|1|1|0|5|5|5||||",
+    ),
     a_fault("steps", "running", "a field that is no step's", "HSET P:run:running:steps x:a 1"),
     a_fault("steps", "succeeded", "steps miscounted", "HSET P:run:succeeded stepsDone 2"),
     a_fault("steps", "succeeded", "all steps lost", "DEL P:run:succeeded:steps"),
@@ -124,7 +132,7 @@ FAULTS_OF_RUNS: Final = (
     a_fault("numbers", "running", "a score with a fraction", "ZINCRBY P:leases 0.5 running"),
     a_fault(
         "numbers", "succeeded", "a step's time in floating point",
-        "HSET P:run:succeeded:steps s:a succeeded|function|1|1|0|2e+12|2000000000000|5||",
+        "HSET P:run:succeeded:steps s:a succeeded|function|1|1|0|2e+12|2000000000000|5||||",
     ),
     a_fault("numbers", "P:run-seq", "a counter in floating point", "SET P:run-seq 1e+2"),
     a_fault("numbers", "P:lanes", "a change with a fraction", "ZINCRBY P:lanes 0.5 1:q:1:w"),
@@ -161,30 +169,6 @@ FAULTS_OF_RUNS: Final = (
 """Places, numbers and times of 5 are those of nothing in the scene."""
 
 FAULTS_BETWEEN: Final = (
-    a_fault("waits", "waiting", "a wait that its run does not know of", "SREM P:run:child:awaiters waiting~step"),
-    a_fault("waits", "child", "an awaiter without a wait", "SADD P:run:child:awaiters queued~x"),
-    a_fault("waits", "child", "an awaiter that is nobody", "SADD P:run:child:awaiters ghost~x"),
-    a_fault("waits", "child", "a run that does not know it is awaited", "HDEL P:run:child awaited"),
-    a_fault(
-        "waits", "queued", "a run that another one's wait is for", "SADD P:run:queued:awaiters waiting~step",
-    ),
-    a_fault("waits", "waiting", "waits miscounted", "HSET P:run:waiting openWaits 2"),
-    a_fault(
-        "waits", "waiting", "a step that no longer waits", "HSET P:run:waiting:steps s:step failed|child|1|1|1|||0||",
-        also=(("steps", "waiting"),),
-    ),
-    a_fault("waits", "waiting", "a wait for another run than its step's",
-        "HSET P:run:waiting:steps s:step waiting|child|1|1|0|||0|queued|",
-    ),
-    a_fault(
-        "waits", "succeeded", "a run that has ended and is awaited", "SADD P:run:succeeded:awaiters waiting~x",
-    ),
-    a_fault("waits", "ghost", "a run that is gone and is awaited", "SADD P:run:ghost:awaiters waiting~x"),
-    a_fault(
-        "waits", "succeeded", "a run that has ended and waits",
-        "HSET P:run:succeeded:waits step child|5|queued",
-    ),
-    a_fault("waits", "gone", "waits of nobody", "HSET P:run:gone:waits step child|5|queued"),
     a_fault("failing", "queued", "a deadline for nothing", f"HSET P:run:queued failingDeadline {START_MS + HOUR_MS}",
         f"ZADD P:deadlines {START_MS + HOUR_MS} queued",
     ),
@@ -196,6 +180,7 @@ FAULTS_BETWEEN: Final = (
     a_fault("failing", "queued", "another phase", "HSET P:run:queued phase working"),
     a_fault("outbox", "P:outbox", "an entry that nobody has applied", "ZADD P:outbox 5 wake~queued"),
     a_fault("outbox", "P:outbox", "an entry that nobody understands", f"ZADD P:outbox {START_MS} greet~queued"),
+    a_fault("outbox", "P:outbox", "children that nobody ends", "ZADD P:outbox 5 close~queued"),
     a_fault("outbox", "P:outbox", "an entry of nobody", f"ZADD P:outbox {START_MS} wake"),
     a_fault("events", "P:emitted:evt-done", "an event for ever", "PERSIST P:emitted:evt-done"),
     a_fault("events", "P:emitted:evt-done", "an event without a name", "HDEL P:emitted:evt-done name"),
@@ -223,6 +208,3 @@ FAULTS_BETWEEN: Final = (
     a_fault("numbers", "P:cron:skipped", "a count with a fraction", "HSET P:cron:skipped cron-1 1.5"),
     a_fault("numbers", "P:emitted:evt-done", "a window in floating point", "HSET P:emitted:evt-done expiresAt 2e+12"),
 )  # fmt: skip
-
-
-FAULTS: Final = FAULTS_OF_RUNS + FAULTS_BETWEEN

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -14,68 +14,27 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from redflow_server.domain.leases import Lane
-from redflow_server.domain.registry import Registration
+from redflow_server.domain.waits import event_channel
+from redflow_server.store import snapshot
 from redflow_server.store.calls.registry import STALE_MS
 from redflow_server.store.invariants import RULES, check
 from redflow_server.store.key_kinds import kind_of
 from redflow_server.store.keys import Keys
 from redflow_server.store.store import Store
 from redflow_server.store.wire import Dial
-from tests.builders import (
-    LANE,
-    START_MS,
-    a_completion,
-    a_failed_attempt,
-    a_failed_step,
-    a_record,
-    a_schedule,
-    a_step,
-    a_workflow,
-    an_event,
-    claim_one,
-    enqueue_one,
-    register,
-    request_cancel,
-    start_one,
-)
+from tests.builders import START_MS, a_workflow, an_event, register
 from tests.conftest import CheckInvariants
 from tests.redis_command import RedisCommand
-from tests.store.faults import FAULTS, HOUR_MS, Fault
-from tests.wait_builders import a_suspension, a_wait
+from tests.store.faults import FAULTS_BETWEEN, FAULTS_OF_RUNS, Fault
+from tests.store.faults_of_waits import FAULTS_OF_EVENTS, FAULTS_OF_WAITS, LEFT_TO_THE_OUTBOX
+from tests.store.scene import set_the_scene
 
-TIMED: Final = Lane(LANE.queue, "timed")
-HANDLED: Final = Lane(LANE.queue, "handled")
+FAULTS: Final = FAULTS_OF_RUNS + FAULTS_BETWEEN + FAULTS_OF_WAITS + FAULTS_OF_EVENTS
 
 
 @pytest_asyncio.fixture
-async def scene(store: Store, keys: Keys) -> None:
-    """A run in every state, named after it; `w` is started by an event and a schedule, `timed` has time-outs."""
-    store.now_ms = START_MS
-    workflows = (
-        a_workflow(max_attempts=3, event_names=("order",)),
-        a_workflow(name=TIMED.workflow, start_timeout_ms=60_000, run_timeout_ms=600_000, event_names=("large",)),
-        a_workflow(name=HANDLED.workflow, has_failure_handler=True, event_names=("large",)),
-    )
-    await store.register(Registration("owner-1", "build-1", workflows, (a_schedule("cron-1"),)))
-    running = await start_one(store, run_id="running")
-    await store.record_step(a_record(running, a_step("a", b"12345")))
-    await store.record_step(a_record(running, a_failed_step("b")))
-    succeeded = await start_one(store, run_id="succeeded")
-    await store.complete(a_completion(succeeded, final_steps=(a_step("a", b"12345"),)))
-    await store.fail(a_failed_attempt(await start_one(store, run_id="failed", max_attempts=1)))
-    await request_cancel(store, await enqueue_one(store, run_id="canceled"))
-    await store.suspend(a_suspension(await start_one(store, run_id="waiting"), a_wait("step", run_id="child")))
-    await store.fail(a_failed_attempt(await start_one(store, run_id="failing", workflow=HANDLED.workflow)))
-    await store.emit_event(an_event("paid", event_id="evt-done", idempotency_key="key"))
-    await store.emit_event(an_event("large", b"1" * 3 * 1024 * 1024, event_id="evt-open"))
-    await enqueue_one(store, run_id="timed-running", workflow=TIMED.workflow)
-    await claim_one(store, TIMED)
-    await enqueue_one(store, run_id="timed-queued", workflow=TIMED.workflow)
-    await enqueue_one(store, run_id="keyed", idempotency_key="key", idempotency_ttl_ms=HOUR_MS)
-    await enqueue_one(store, run_id="queued")
-    await enqueue_one(store, run_id="second")
-    await enqueue_one(store, run_id="scheduled", available_at_ms=START_MS + HOUR_MS)
+async def scene(store: Store) -> None:
+    await set_the_scene(store)
 
 
 @pytest_asyncio.fixture
@@ -88,10 +47,10 @@ async def client(redis_url: str) -> AsyncIterator[Redis]:
 
 
 @asynccontextmanager
-async def planted(fault: Fault, redis: RedisCommand, keys: Keys) -> AsyncIterator[None]:
-    """Runs the commands of a fault. Afterwards the keys that they name are as before."""
+async def planted(plant: Iterable[str], redis: RedisCommand, keys: Keys) -> AsyncIterator[None]:
+    """Runs commands. Afterwards the keys that they name are as before."""
     commands = [
-        [word.replace("P:", f"{keys.prefix}:", 1).replace("~", " ") for word in line.split()] for line in fault.plant
+        [word.replace("P:", f"{keys.prefix}:", 1).replace("~", " ") for word in line.split(" ")] for line in plant
     ]
     touched = {command[1] for command in commands}
     kept = {key for key in touched if await redis("COPY", key, f"kept:{key}")}
@@ -118,7 +77,7 @@ async def test_a_fault_is_reported_until_it_is_mended(
 ) -> None:
     assert await found_by(client, keys) == set()
 
-    async with planted(fault, redis, keys):
+    async with planted(fault.plant, redis, keys):
         found = await found_by(client, keys)
 
     assert found == {(rule, subject.replace("P:", f"{keys.prefix}:", 1)) for rule, subject in fault.found}
@@ -128,6 +87,45 @@ async def test_a_fault_is_reported_until_it_is_mended(
 def test_every_rule_has_a_fault_of_its_own_and_a_meaning() -> None:
     assert {fault.found[0][0] for fault in FAULTS if len(fault.found) == 1} == set(RULES)
     assert all(RULES.values())
+
+
+@pytest.mark.usefixtures("scene")
+@pytest.mark.parametrize("plant", LEFT_TO_THE_OUTBOX.values(), ids=LEFT_TO_THE_OUTBOX)
+async def test_what_an_end_has_left_to_the_outbox_is_no_fault(
+    plant: tuple[str, ...], client: Redis, redis: RedisCommand, keys: Keys
+) -> None:
+    async with planted(plant, redis, keys):
+        assert await found_by(client, keys) == set()
+    async with planted([line for line in plant if "P:outbox" not in line], redis, keys):
+        assert await found_by(client, keys) != set()
+
+
+@pytest.mark.usefixtures("scene")
+async def test_a_channel_has_too_many_events_only_while_waits_are_left_to_hear_of_its_oldest(
+    client: Redis, redis: RedisCommand, store: Store, keys: Keys
+) -> None:
+    log = keys.event_log(event_channel("large", None))
+    for _ in range(110):
+        await store.emit_event(an_event("large"))
+    assert await redis("XLEN", log) == 111
+    assert await found_by(client, keys) == set()
+
+    async with planted(["DEL P:deliveries"], redis, keys):
+        assert await found_by(client, keys) == {("event-memory", log)}
+
+    assert not await store.deliver_events()
+    assert await redis("XLEN", log) == 100
+    assert await found_by(client, keys) == set()
+
+
+@pytest.mark.usefixtures("scene")
+async def test_the_bytes_of_a_large_memory_are_added_up_in_parts(
+    client: Redis, redis: RedisCommand, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot, "SUMMED", 1)
+    assert await found_by(client, keys) == set()
+    async with planted(["INCRBY P:event-bytes 1"], redis, keys):
+        assert await found_by(client, keys) == {("event-memory", keys.event_bytes)}
 
 
 @pytest.mark.leaves_faults
@@ -170,8 +168,12 @@ def test_the_kind_of_every_key_is_told_by_its_name(user_name: str) -> None:
         "steps": keys.steps("run_1"),
         "waits": keys.waits("run_1"),
         "awaiters": keys.awaiters("run_1"),
+        "cursors": keys.cursors("run_1"),
+        "children": keys.children("run_1"),
         "emitted": keys.emitted("evt_1"),
         "event_key": keys.event_key(user_name, user_name),
+        "event_log": keys.event_log(event_channel(user_name, None)),
+        "event_waits": keys.event_waits(event_channel(user_name, user_name)),
         "lane": keys.lane(f"{len(user_name.encode())}:{user_name}:1:w"),
         "status": keys.status("queued"),
         "workflow_status": keys.workflow_status("queued", user_name),
@@ -183,7 +185,8 @@ def test_the_kind_of_every_key_is_told_by_its_name(user_name: str) -> None:
         "owner_builds": keys.owner_builds(user_name),
         "session": keys.session("session-1"),
     }
-    shared = dict.fromkeys(("run_seq", "lane_seq", "reap_last", "reap_not_before"), "counter")
+    counters = ("run_seq", "lane_seq", "reap_last", "reap_not_before", "event_seq", "event_bytes", "events_dropped")
+    shared = dict.fromkeys(counters, "counter")
     shared |= dict.fromkeys(("cron_next", "cron_last"), "cron_times")
     names |= of_users
 

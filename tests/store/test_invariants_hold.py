@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -12,13 +11,8 @@ import pytest_asyncio
 from redis.asyncio import Redis
 
 from redflow_sdk import Client, Context, RetryPolicy, workflow
-from redflow_server.domain.leases import Claimed, ClaimedRun, EmitStep, Lane, ReleaseReason
-from redflow_server.domain.registry import Assertion, Registration
-from redflow_server.domain.schedules import Occurrence
-from redflow_server.domain.session import SdkInfo
-from redflow_server.domain.states import TERMINAL, RunStatus
-from redflow_server.domain.workers import Worker
-from redflow_server.store.calls.registry import STALE_MS
+from redflow_server.domain.leases import ClaimedRun, ClosePolicy
+from redflow_server.domain.waits import event_channel
 from redflow_server.store.invariants import check
 from redflow_server.store.keys import Keys, lane_name
 from redflow_server.store.scripts import load_scripts
@@ -27,38 +21,25 @@ from redflow_server.store.store import Store
 from redflow_server.store.wire import Dial
 from tests.builders import (
     LANE,
-    LATER_STAMP,
-    STAMP,
     START_MS,
-    a_claim,
     a_completion,
     a_failed_attempt,
-    a_failed_step,
-    a_failure,
     a_record,
     a_release,
-    a_schedule,
-    a_step,
     a_workflow,
-    an_abort,
     an_event,
     claim_one,
     enqueue_one,
-    let_leases_expire,
     register,
-    renew_one,
-    request_cancel,
     start_one,
 )
 from tests.conftest import CheckInvariants, StartWorker
-from tests.wait_builders import CHILD_LANE, a_suspension, a_wait, a_wait_for, an_end_of_failing, some_waits
+from tests.store import stories, stories_of_waits
+from tests.store.scene import HANDLED, HOUR_MS, TIMED, set_the_scene
+from tests.store.stories import KEEP_MS, RUN_TIMEOUT_MS, START_TIMEOUT_MS, later
+from tests.wait_builders import a_sleep, a_start, a_token_wait, a_wait_for, an_event_wait, some_waits
 
-HOUR_MS: Final = 3_600_000
-START_TIMEOUT_MS: Final = 60_000
-RUN_TIMEOUT_MS: Final = 600_000
-TIMED: Final = Lane(LANE.queue, "timed")
-HANDLED: Final = Lane(LANE.queue, "handled")
-KEEP_MS: Final = dict.fromkeys(sorted(TERMINAL), HOUR_MS)
+WRITING: Final = {name for name in load_scripts() if not name.startswith(("read_", "list_"))} - {"due"}
 
 
 @pytest_asyncio.fixture
@@ -78,7 +59,7 @@ async def test_an_empty_prefix_breaks_nothing(raw: Redis, keys: Keys) -> None:
 
 
 def checked(store: Store, check_invariants: CheckInvariants) -> set[str]:
-    """Has a check follow each call of the store. Returns the names of the scripts called, as they come."""
+    """Has a check follow each call of the store that may write. Returns the scripts called, as they come."""
     called: set[str] = set()
 
     def followed(name: str, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
@@ -90,149 +71,9 @@ def checked(store: Store, check_invariants: CheckInvariants) -> set[str]:
 
         return call
 
-    for name in load_scripts():
+    for name in WRITING:
         setattr(store, name, followed(name, getattr(store, name)))
     return called
-
-
-def later(store: Store, by_ms: int) -> None:
-    assert store.now_ms is not None
-    store.now_ms += by_ms
-
-
-async def runs_that_end(store: Store) -> None:
-    lease = await start_one(store)
-    await store.record_step(a_record(lease))
-    await store.record_step(a_record(lease, a_failed_step("b")))
-    await store.record_step(a_record(lease, a_step("b", None)))
-    await store.complete(a_completion(lease, final_steps=(a_step("c"), a_failed_step("d"))))
-
-    await store.fail(a_failed_attempt(await start_one(store), final_steps=(a_step("a"),)))
-    later(store, HOUR_MS)
-    await store.promote(100)
-    await store.fail(a_failed_attempt(await claim_one(store), a_failure(next_retry_delay_ms=0)))
-    await store.fail(a_failed_attempt(await claim_one(store)))
-
-    await store.abort(an_abort(await start_one(store)))
-    await request_cancel(store, await enqueue_one(store, priority=1000))
-    await request_cancel(store, await enqueue_one(store, available_at_ms=START_MS + 9 * HOUR_MS))
-    lease = await start_one(store, priority=-1000)
-    await request_cancel(store, lease.run_id)
-    await store.release(a_release(lease))
-    await enqueue_one(store, workflow="nobody's")
-    await store.fail_unknown(Lane(LANE.queue, "nobody's"), 0, 0, 100)
-
-
-async def leases_that_end(store: Store) -> None:
-    await store.release(a_release(await start_one(store)))
-    await store.release(a_release(await claim_one(store), ReleaseReason.UNDELIVERED, stamp=STAMP))
-    lease = await claim_one(store)
-    await renew_one(store, lease, LATER_STAMP)
-    await store.release(a_release(lease, ReleaseReason.VANISHED, stamp=LATER_STAMP))
-    await store.release(a_release(await claim_one(store), ReleaseReason.OVERLOADED, delay_ms=1000))
-    later(store, HOUR_MS)
-    await store.promote(100)
-    while await store.watch_run(lease.run_id, "gateway-1") is RunStatus.QUEUED:
-        await renew_one(store, await claim_one(store))
-        await let_leases_expire(store)
-
-
-async def time_outs(store: Store) -> None:
-    on_its_way = await enqueue_one(store, workflow=TIMED.workflow)
-    await claim_one(store, TIMED)
-    later(store, START_TIMEOUT_MS)
-    await store.expire(100)  # a worker is about to have it: looked at again a second later
-    await let_leases_expire(store)
-    await store.expire(100)
-    assert await store.watch_run(on_its_way, "gateway-1") is RunStatus.FAILED
-
-    lease = await start_one(store, workflow=TIMED.workflow)
-    later(store, RUN_TIMEOUT_MS)
-    await store.expire(100)  # its worker is told to stop
-    await store.release(a_release(lease))
-
-    for end in (store.expire, lambda _: store.claim(a_claim(TIMED))):
-        await store.release(a_release(await start_one(store, workflow=TIMED.workflow)))
-        later(store, RUN_TIMEOUT_MS)
-        await end(100)
-
-
-async def runs_that_wait(store: Store) -> None:
-    parent = await start_one(store)
-    await store.step_wait(some_waits(parent, a_wait("first"), a_wait("second")))
-    await store.suspend(a_suspension(parent, a_wait("first"), a_wait_for("nobody", "third")))
-    await store.suspend(a_suspension(parent, a_wait("first"), a_wait("second"), steps_recorded=1))
-    await store.complete(a_completion(await claim_one(store, CHILD_LANE)))
-    await store.complete(a_completion(await claim_one(store)))  # it waits for the other one no longer
-    assert await store.claim(a_claim(CHILD_LANE)) == Claimed((), (CHILD_LANE,))
-
-    many = [a_wait(f"step {number}") for number in range(60)]
-    parent = await start_one(store)
-    await store.suspend(a_suspension(parent, *many))
-    await request_cancel(store, parent.run_id)
-    while (await store.apply_outbox(100)).next_at_ms is not None:
-        pass
-
-
-async def failure_handlers(store: Store) -> None:
-    for end in (an_end_of_failing, lambda lease: an_end_of_failing(lease, a_failure())):
-        lease = await start_one(store, workflow=HANDLED.workflow)
-        await store.fail(a_failed_attempt(lease))
-        await store.end_failing(end(lease))
-    lease = await start_one(store, workflow=HANDLED.workflow)
-    await store.fail(a_failed_attempt(lease))
-    await store.release(a_release(lease))
-    await claim_one(store, HANDLED)
-    later(store, RUN_TIMEOUT_MS)
-    await store.expire(100)
-
-
-async def events_and_schedules(store: Store) -> None:
-    await store.emit_event(an_event("order", idempotency_key="key"))
-    await store.emit_event(an_event("order", b"1" * 3 * 1024 * 1024))
-    while (await store.fan_out()).has_more:
-        pass
-    event = an_event("order", available_at_ms=START_MS + 99 * HOUR_MS)
-    lease = await start_one(store, workflow="emitter")
-    await store.step_emit(EmitStep(lease.run_id, lease.lease_token, 0, "emit", 1, event))
-    await store.complete(a_completion(lease))
-    workflows = (a_workflow(digest="digest-2", name="timely"),)
-    schedule = replace(a_schedule(next_at_ms=store.now_ms or 0), workflow="timely")
-    await store.register(Registration("owner-3", "build-1", workflows, (schedule,)))
-    [due] = (await store.due_schedules(10)).schedules
-    await store.fire_schedule(Occurrence(due, "timely", schedule.cron, "run-of-cron", due.occurrence_ms, 2))
-    await store.stall_schedule(due, "no such zone")
-
-
-async def keys_and_retention(store: Store) -> None:
-    named = {"idempotency_key": "key", "idempotency_ttl_ms": HOUR_MS}
-    first = await enqueue_one(store, **named)
-    later(store, HOUR_MS - 1)
-    assert await enqueue_one(store, **named) == first
-    await store.complete(a_completion(await claim_one(store)))
-    later(store, HOUR_MS - 1)
-    await store.purge(KEEP_MS, 100)  # its key is still in its window: it stays
-    assert await enqueue_one(store, **named) == first
-    later(store, HOUR_MS)
-    second = await enqueue_one(store, **named)
-    assert second != first
-    await request_cancel(store, second)
-    later(store, 2 * HOUR_MS)
-    while (await store.purge(KEEP_MS, 5)).seen:
-        pass
-
-
-async def registries_and_sessions(store: Store) -> None:
-    await register(store, a_workflow(name="other"), a_workflow(name="another", event_names=("order",)), owner="owner-2")
-    later(store, STALE_MS)
-    await store.assert_registry([Assertion("owner-2", "build-1", "other", "digest-1")])
-    await register(store, a_workflow(name="other", queue="elsewhere", digest="digest-2"), owner="owner-2")
-    await register(store, a_workflow(name=LANE.workflow, event_names=()), owner="owner-2")
-    worker = Worker("s", "g", "w", "o", "i", "b", SdkInfo("n", "1", "python"), ("q",), ("w",), 1, 0, False, START_MS)
-    await store.announce_sessions([worker], 60_000)
-    await store.forget_session("s")
-    for status in RunStatus:
-        await store.sweep(status, None, 100)
 
 
 async def test_no_transition_leaves_anything_to_report(store: Store, check_invariants: CheckInvariants) -> None:
@@ -246,13 +87,10 @@ async def test_no_transition_leaves_anything_to_report(store: Store, check_invar
         a_workflow(name=HANDLED.workflow, has_failure_handler=True, event_names=("order",)),
     )
 
-    for story in (runs_that_end, leases_that_end, time_outs, runs_that_wait, failure_handlers):
-        await story(store)
-    for story in (keys_and_retention, events_and_schedules, registries_and_sessions):
+    for story in (*stories.OF_RUNS, *stories_of_waits.STORIES, *stories.OF_THE_REST):
         await story(store)
 
-    only_read = {name for name in load_scripts() if name.startswith(("read_", "list_"))} | {"due"}
-    assert called == set(load_scripts()) - only_read
+    assert called == WRITING
 
 
 # ---- while runs move ----
@@ -330,12 +168,75 @@ async def test_what_happens_during_a_check_is_not_reported(
     keys: Keys,
 ) -> None:
     store.now_ms = START_MS
-    await register(store, a_workflow(max_attempts=2, start_timeout_ms=RUN_TIMEOUT_MS, run_timeout_ms=RUN_TIMEOUT_MS))
+    await register(
+        store,
+        a_workflow(max_attempts=2, start_timeout_ms=RUN_TIMEOUT_MS, run_timeout_ms=RUN_TIMEOUT_MS),
+    )
     await store.complete(a_completion(await start_one(store, idempotency_key="key", idempotency_ttl_ms=HOUR_MS)))
     lease = await start_one(store)
     await store.record_step(a_record(lease))
     await enqueue_one(store)
     await enqueue_one(store, available_at_ms=START_MS + HOUR_MS)
+    client = Interrupted(raw, key_of(keys), lambda: event(store, lease))
+
+    found = await check(client, keys)  # type: ignore[arg-type]  # all that is asked of a client
+
+    assert client.has_happened
+    assert found == []
+
+
+async def emit(store: Store, lease: ClaimedRun) -> None:
+    await store.emit_event(an_event("paid"))
+    await store.emit_event(an_event("large"))
+
+
+async def fire(store: Store, lease: ClaimedRun) -> None:
+    later(store, HOUR_MS)
+    await store.fire_timers(100)
+
+
+async def begin(store: Store, lease: ClaimedRun) -> None:
+    await store.step_wait(some_waits(lease, a_sleep(), an_event_wait(), a_wait_for("patient"), a_token_wait(lease)))
+
+
+async def cancel(store: Store, lease: ClaimedRun) -> None:
+    await store.cancel("patient", "changed my mind", "")
+
+
+async def deliver(store: Store, lease: ClaimedRun) -> None:
+    await store.deliver_events()
+
+
+async def forget(store: Store, lease: ClaimedRun) -> None:
+    await store.deliver_events()
+    later(store, HOUR_MS)
+    await store.forget_events()
+
+
+async def start(store: Store, lease: ClaimedRun) -> None:
+    await store.step_start(a_start(lease, close_policy=ClosePolicy.CANCEL))
+
+
+LOOKED_INTO_FOR_WAITS: Final[dict[str, Callable[[Keys], str]]] = {
+    "the timers": lambda keys: keys.timers,
+    "a channel": lambda keys: keys.event_waits(event_channel("large", None)),
+    "the event memory": lambda keys: keys.event_memory,
+    "the deliveries": lambda keys: keys.deliveries,
+    "the leases": lambda keys: keys.leases,
+}
+
+
+@pytest.mark.parametrize("event", [emit, fire, begin, cancel, deliver, forget, start, complete])
+@pytest.mark.parametrize("key_of", LOOKED_INTO_FOR_WAITS.values(), ids=LOOKED_INTO_FOR_WAITS)
+async def test_what_happens_to_waits_during_a_check_is_not_reported(
+    key_of: Callable[[Keys], str],
+    event: Callable[[Store, ClaimedRun], Awaitable[None]],
+    store: Store,
+    raw: Redis,
+    keys: Keys,
+) -> None:
+    await set_the_scene(store)
+    lease = await start_one(store, workflow="other")
     client = Interrupted(raw, key_of(keys), lambda: event(store, lease))
 
     found = await check(client, keys)  # type: ignore[arg-type]  # all that is asked of a client
@@ -393,5 +294,45 @@ async def test_runs_that_pass_through_a_gateway_are_never_caught_between_places(
             assert await check(raw, keys) == []
             seen |= {run.record["status"] for run in (await read_snapshot(raw, keys)).runs if run.record}
             if {"queued", "running", "scheduled", "succeeded"} <= seen:
+                was_seen.set()
+    assert await check(raw, keys) == []
+
+
+@pytest.mark.parametrize("park_window", [10.0, 0.0])
+async def test_runs_that_wait_are_never_caught_between_a_wait_and_where_it_stands(
+    client: Client, start_worker: StartWorker, raw: Redis, keys: Keys, park_window: float
+) -> None:
+    @workflow(name="short", queue="q")
+    async def short(ctx: Context) -> None:
+        await ctx.step.sleep("sleep", 0.02)
+
+    @workflow(name="waits", queue="q")
+    async def waits(ctx: Context, number: int) -> None:
+        await ctx.step.start_workflow("ward", "nobody's", queue="nowhere", parent_close="cancel")
+        token = await ctx.step.token("token", timeout=3600)
+        await ctx.step.run("complete", client.complete_token, token, number)
+        await asyncio.gather(token.result(), ctx.step.run_workflow("child", short))
+        event = ctx.step.wait_for_event("event", "paid", key=str(number % 10))
+        await ctx.step.race("race", event=event, sleep=ctx.step.sleep("late", 0.05))
+
+    async def start_and_wait(number: int) -> None:
+        handle = await client.start(waits, number)
+        await client.emit_event("paid", number, key=str(number % 10))
+        await handle.result(timeout=60)
+
+    async def start_waves() -> None:
+        first = 0
+        while first < 100 or not was_seen.is_set():
+            await asyncio.gather(*(start_and_wait(first + i) for i in range(20)))
+            first += 20
+
+    await start_worker(short, waits, concurrency=5, park_window=park_window)
+    was_seen = asyncio.Event()
+    async with asyncio.timeout(120), asyncio.TaskGroup() as group:
+        waves = group.create_task(start_waves())
+        while not waves.done():
+            assert await check(raw, keys) == []
+            runs = (await read_snapshot(raw, keys)).runs
+            if any(run.waits and ("parked" in run.record or park_window == 0) for run in runs):
                 was_seen.set()
     assert await check(raw, keys) == []

@@ -7,9 +7,11 @@ from typing import Final
 
 import pytest
 
+from redflow_server.domain.ids import counted
 from redflow_server.domain.leases import Lane
+from redflow_server.domain.waits import event_channel
 from redflow_server.store.admin import Admin
-from redflow_server.store.keys import Keys, counted, lane_name, split_lane_name
+from redflow_server.store.keys import Keys, lane_name, split_channel, split_lane_name
 from redflow_server.store.pipeline import Pipeline
 from redflow_server.store.scripts import load_scripts
 from redflow_server.store.store import Store
@@ -53,6 +55,13 @@ def test_a_lane_name_gives_its_queue_and_workflow_back(queue: str) -> None:
         assert split_lane_name(lane_name(queue, workflow)) == (queue, workflow)
 
 
+@pytest.mark.parametrize("event", ODD)
+def test_a_channel_gives_the_name_and_key_of_its_events_back(event: str) -> None:
+    assert split_channel(event_channel(event, None)) == (event, None)
+    for key in (*ODD, ""):
+        assert split_channel(event_channel(event, key)) == (event, key)
+
+
 def test_no_two_things_share_a_key() -> None:
     keys = Keys("p")
     fixed = [getattr(keys, name) for name in dir(Keys) if isinstance(getattr(Keys, name), property)]
@@ -62,7 +71,11 @@ def test_no_two_things_share_a_key() -> None:
     named += [keys.workflow_status(status, odd) for status in statuses for odd in ODD]
     named += [keys.lane(lane_name(*pair)) for pair in product(ODD, ODD)]
     named += [keys.idempotency(*pair) for pair in product(ODD, ODD)]
-    by_id = [name(run_id) for name in (keys.run, keys.data, keys.steps) for run_id in ("a", "data", "steps", "run_a")]
+    channels = [event_channel(*pair) for pair in product(ODD, (None, "", *ODD))]
+    named += [name(channel) for name in (keys.event_log, keys.event_waits) for channel in channels]
+    named += [keys.event_key(*pair) for pair in product(ODD, ODD)]
+    of_run = (keys.run, keys.data, keys.steps, keys.waits, keys.awaiters, keys.cursors, keys.children)
+    by_id = [name(run_id) for name in of_run for run_id in ("a", "data", "steps", "waits", "run_a")]
     by_status = [name(status) for name in (keys.status, keys.finished) for status in statuses]
 
     names = fixed + named + by_id + by_status

@@ -37,6 +37,7 @@ def test_the_headers_say_which_messages_a_script_may_publish() -> None:
         "lane": b"local function lane_push(",
         "due": b"due_at(",
         "finished": b"local function tell_waiters(",
+        "resolved": b"'resolved '",
         "stop": b"'stop '",
     }
     for name, script in load_scripts().items():

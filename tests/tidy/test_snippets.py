@@ -20,9 +20,11 @@ from redflow_server.domain.cron import CronRule
 from tests.conftest import StartWorker
 from tests.tidy.test_docs import DOCS, blocks, rows, section, ticked
 
-WORKERS, CLIENTS = DOCS / "workers.md", DOCS / "clients.md"
+WORKERS, WAITING, CLIENTS = DOCS / "workers.md", DOCS / "waiting.md", DOCS / "clients.md"
+GUIDES = (WORKERS, WAITING)
 CLAIM = re.compile(r"`await client\.execute\((\w+), (.+?)\)` is `(.+?)`[.;]")
-DEFINING = [block for block in blocks(WORKERS, "python") if "@workflow" in block]
+BLOCKS = [block for guide in GUIDES for block in blocks(guide, "python")]
+DEFINING = [block for block in BLOCKS if "@workflow" in block]
 OF_A_READER = {"Workflow", "main", "in_a_test"}
 
 
@@ -51,7 +53,12 @@ def headings(path: Path) -> list[str]:
     return re.findall(r"^## .*$", path.read_text(), re.M)
 
 
-CLAIMS = [(heading, *claim) for heading in headings(WORKERS) for claim in CLAIM.findall(section(WORKERS, heading))]
+CLAIMS = [
+    (heading, *claim)
+    for guide in GUIDES
+    for heading in headings(guide)
+    for claim in CLAIM.findall(section(guide, heading))
+]
 
 
 # ---- workers ----
@@ -71,15 +78,28 @@ async def test_the_workflows_of_the_guide_are_in_force_as_they_stand(
 async def test_what_the_guide_says_of_its_workflows_comes_of_them(
     heading: str, name: str, given: str, expected: str, client: Client, start_worker: StartWorker
 ) -> None:
-    (block,) = [one for one in blocks(WORKERS, "python") if f"async def {name}(" in one]
+    (block,) = [one for one in BLOCKS if f"async def {name}(" in one]
     module = module_of(block)
     await start_worker(*workflows_of(module))
     output = await client.execute(getattr(module, name), ast.literal_eval(given), timeout=10)
     assert output == ast.literal_eval(expected)
 
 
-def test_the_guide_makes_claims_of_children_events_and_schedules() -> None:
-    assert {heading for heading, *_ in CLAIMS} >= {"## Child workflows", "## Events", "## Cron schedules"}
+def test_the_guides_make_claims_of_waits_events_and_schedules() -> None:
+    waits = {"## A time", "## An event", "## Somebody", "## Another run", "## Several at once"}
+    assert {heading for heading, *_ in CLAIMS} >= {*waits, "## Events", "## Cron schedules"}
+
+
+async def test_an_event_in_time_ends_the_wait_of_the_guide(client: Client, start_worker: StartWorker) -> None:
+    (block,) = [one for one in BLOCKS if "async def await_payment(" in one]
+    module = module_of(block)
+    await start_worker(*workflows_of(module))
+    emit, expected = re.findall(
+        r"`client\.(emit_event\(.+?\))` in time it is `(.+?)`", section(WAITING, "## An event"), re.S
+    )[0]
+    handle = await client.start(module.await_payment, "A-18")
+    await run_in_place(f"await client.{emit}", {"client": client})
+    assert await handle.result(timeout=10) == ast.literal_eval(expected)
 
 
 async def test_the_schedules_of_the_guide_are_in_force(client: Client, start_worker: StartWorker) -> None:

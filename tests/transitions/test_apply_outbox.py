@@ -27,7 +27,7 @@ from tests.builders import (
     start_one,
 )
 from tests.redis_command import RedisCommand
-from tests.wait_builders import CHILD_LANE, a_suspension, a_wait, a_wait_for
+from tests.wait_builders import CHILD_LANE, a_suspension, a_wait, a_wait_for, child_id
 
 MIB: Final = 1024 * 1024
 HOUR_MS: Final = 3_600_000
@@ -152,7 +152,7 @@ async def test_those_who_wait_for_a_run_that_is_gone_hear_that(store: Store, red
     parent = await start_one(store)
     wait = a_wait()
     await store.suspend(a_suspension(parent, wait))
-    child = wait.start.run_id
+    child = child_id(wait)
     await redis("DEL", keys.run(child), keys.data(child), keys.lane("8:children:1:c"))
     await redis("ZREM", keys.lanes, "8:children:1:c")
     await redis("ZREM", keys.status(RunStatus.QUEUED), child)
@@ -164,7 +164,7 @@ async def test_those_who_wait_for_a_run_that_is_gone_hear_that(store: Store, red
     assert step.failure.kind is FailureKind.RUN_NOT_FOUND
 
 
-@pytest.mark.parametrize("word", ["wake", "withdraw"])
+@pytest.mark.parametrize("word", ["wake", "withdraw", "close"])
 @pytest.mark.parametrize("state", ["scheduled", "queued", "running", "waiting"])
 async def test_an_entry_of_a_run_that_is_open_does_nothing(
     store: Store, redis: RedisCommand, keys: Keys, state: str, word: str
@@ -180,7 +180,7 @@ async def test_an_entry_of_a_run_that_is_open_does_nothing(
 
 
 @pytest.mark.parametrize("state", [*sorted(["succeeded", "failed", "canceled"]), "missing"])
-@pytest.mark.parametrize("word", ["wake", "cancel", "withdraw", "greet"])
+@pytest.mark.parametrize("word", ["wake", "cancel", "withdraw", "close", "greet"])
 async def test_an_entry_of_a_run_that_has_ended_or_is_gone_is_dropped(
     store: Store, redis: RedisCommand, keys: Keys, state: str, word: str
 ) -> None:

@@ -7,9 +7,10 @@ from typing import Final
 
 import pytest
 
-from redflow_server.domain.leases import ClaimedRun, StopReason, Wait
+from redflow_server.domain.leases import ClaimedRun, StopReason
 from redflow_server.domain.payloads import Payload
 from redflow_server.domain.states import RunStatus, StepStatus
+from redflow_server.domain.waits import Wait, event_channel
 from redflow_server.store.keys import Keys
 from redflow_server.store.store import Store
 from tests.builders import (
@@ -35,7 +36,18 @@ from tests.builders import (
     start_one,
 )
 from tests.redis_command import RedisCommand
-from tests.wait_builders import CHILD_LANE, a_suspension, a_wait, a_wait_for, some_waits
+from tests.wait_builders import (
+    CHILD_LANE,
+    a_sleep,
+    a_suspension,
+    a_token_wait,
+    a_wait,
+    a_wait_for,
+    an_event_wait,
+    child_id,
+    some_waits,
+    with_timeout,
+)
 
 RUN_TIMEOUT_MS: Final = 600_000
 HOUR_MS: Final = 3_600_000
@@ -71,12 +83,12 @@ async def test_a_child_that_no_worker_has_ends_with_its_parent(
             await store.fail(a_failed_attempt(child))
         else:
             await store.suspend(a_suspension(child, a_wait(workflow="grandchild")))
-    assert await status_of(store, wait.start.run_id) == state
+    assert await status_of(store, child_id(wait)) == state
 
     await request_cancel(store, parent.run_id)
 
-    ended = await store.read_run(wait.start.run_id)
-    assert (ended.status, ended.cancel_reason) == (RunStatus.CANCELED, "the run that awaited it has ended")
+    ended = await store.read_run(child_id(wait))
+    assert (ended.status, ended.cancel_reason) == (RunStatus.CANCELED, "no run needs it any more")
     assert (await places(redis, keys, ended.run_id)).statuses == ("canceled",)
 
 
@@ -102,12 +114,24 @@ async def test_the_waits_of_a_run_that_has_ended_are_withdrawn(store: Store) -> 
     assert (await store.read_run(parent.run_id)).waiting_for == ()
 
 
+async def test_also_those_for_times_events_and_tokens_of_which_nothing_is_left(
+    store: Store, redis: RedisCommand, keys: Keys
+) -> None:
+    lease = await start_one(store)
+    waits = a_sleep("timer"), with_timeout(an_event_wait("event")), a_token_wait(lease, "token")
+    await store.suspend(a_suspension(lease, *waits))
+    await request_cancel(store, lease.run_id)
+    statuses = {step.name: step.status for step in await store.read_steps(lease.run_id, 100)}
+    assert statuses == dict.fromkeys(("timer", "event", "token"), StepStatus.WITHDRAWN)
+    assert await redis("EXISTS", keys.timers, keys.event_waits(event_channel("paid", None))) == 0
+
+
 async def test_a_child_that_another_run_waits_for_goes_on_until_the_last_of_them_has_ended(store: Store) -> None:
     wait = a_wait()
     parent = await waiting_parent(store, wait)
-    other = await waiting_parent(store, a_wait_for(wait.start.run_id))
+    other = await waiting_parent(store, a_wait_for(child_id(wait)))
     await request_cancel(store, parent.run_id)
-    assert await status_of(store, wait.start.run_id) is RunStatus.QUEUED
+    assert await status_of(store, child_id(wait)) is RunStatus.QUEUED
     await store.complete(a_completion(await claim_one(store, CHILD_LANE)))
     assert await status_of(store, other.run_id) is RunStatus.QUEUED
 
@@ -125,7 +149,7 @@ async def test_a_child_that_has_ended_stays_as_it_is(store: Store) -> None:
     parent = await waiting_parent(store, wait, a_wait("other"))
     await store.complete(a_completion(await claim_one(store, CHILD_LANE)))
     await request_cancel(store, parent.run_id)
-    assert await status_of(store, wait.start.run_id) is RunStatus.SUCCEEDED
+    assert await status_of(store, child_id(wait)) is RunStatus.SUCCEEDED
     statuses = {step.name: step.status for step in await store.read_steps(parent.run_id, 100)}
     assert statuses == {"step": StepStatus.SUCCEEDED, "other": StepStatus.WITHDRAWN}
 
@@ -134,9 +158,9 @@ async def test_a_request_to_cancel_a_run_that_a_worker_has_leaves_its_children_u
     lease, wait = await start_one(store), a_wait()
     await store.step_wait(some_waits(lease, wait))
     await request_cancel(store, lease.run_id)
-    assert await status_of(store, wait.start.run_id) is RunStatus.QUEUED
+    assert await status_of(store, child_id(wait)) is RunStatus.QUEUED
     await store.release(a_release(lease))
-    assert await status_of(store, wait.start.run_id) is RunStatus.CANCELED
+    assert await status_of(store, child_id(wait)) is RunStatus.CANCELED
 
 
 async def test_a_child_that_ends_after_its_parent_was_purged_brings_nothing_of_it_back(
@@ -212,7 +236,7 @@ async def test_children_end_however_their_parent_ends(
     await end(store, lease)
 
     assert (await store.read_run(lease.run_id)).status.is_terminal
-    assert await status_of(store, wait.start.run_id) is RunStatus.CANCELED
+    assert await status_of(store, child_id(wait)) is RunStatus.CANCELED
 
 
 async def test_a_run_in_the_same_lane_that_ends_during_a_claim_is_not_leased(
@@ -229,7 +253,7 @@ async def test_a_run_in_the_same_lane_that_ends_during_a_claim_is_not_leased(
     claimed = await store.claim(a_claim())
 
     assert await status_of(store, lease.run_id) is RunStatus.FAILED
-    child = wait.start.run_id
+    child = child_id(wait)
     assert [run.run_id for run in claimed.runs] == [child]
     assert (await places(redis, keys, child)).statuses == ("running",)
     assert (await store.read_run(child)).cancel_requested_at_ms == store.now_ms, "its holder is told to stop"
@@ -240,7 +264,7 @@ async def test_it_goes_on_down_while_memory_is_full(store: Store, redis: RedisCo
     parent = await waiting_parent(store, wait)
     async with memory_is_full(redis):
         await request_cancel(store, parent.run_id)
-    assert await status_of(store, wait.start.run_id) is RunStatus.CANCELED
+    assert await status_of(store, child_id(wait)) is RunStatus.CANCELED
 
 
 # ---- many and deep ----
@@ -304,9 +328,9 @@ async def test_a_child_that_somebody_began_to_wait_for_meanwhile_is_left(store: 
     waits = [a_wait(f"step {number}") for number in range(100)]
     await store.step_wait(some_waits(parent, *waits))
     await store.complete(a_completion(parent))
-    left = [wait for wait in waits if await status_of(store, wait.start.run_id) is RunStatus.QUEUED]
+    left = [wait for wait in waits if await status_of(store, child_id(wait)) is RunStatus.QUEUED]
     assert left
-    await waiting_parent(store, a_wait_for(left[0].start.run_id))
+    await waiting_parent(store, a_wait_for(child_id(left[0])))
     await drain_outbox(store)
-    queued = [wait for wait in waits if await status_of(store, wait.start.run_id) is RunStatus.QUEUED]
+    queued = [wait for wait in waits if await status_of(store, child_id(wait)) is RunStatus.QUEUED]
     assert queued == left[:1]

@@ -13,6 +13,7 @@ from redflow_server.store.replies import Due
 from redflow_server.store.store import Store
 from tests.builders import START_MS, a_run, a_workflow, claim_one, enqueue_one, everything, register, start_one
 from tests.redis_command import RedisCommand
+from tests.wait_builders import a_sleep, an_event_wait, some_waits
 
 LATER_MS: Final = START_MS + 60_000
 
@@ -68,6 +69,16 @@ async def test_a_started_run_is_due_when_it_has_to_be_done(store: Store) -> None
     await register(store, a_workflow(start_timeout_ms=5000, run_timeout_ms=9000))
     await start_one(store)
     assert (await store.due(0)).deadline_at_ms == START_MS + 9000
+
+
+async def test_the_earliest_time_of_a_wait_counts(store: Store) -> None:
+    lease = await start_one(store)
+    await store.step_wait(some_waits(lease, a_sleep("later", 2000), a_sleep("first", 1000), an_event_wait()))
+    assert (await store.due(0)).timer_at_ms == START_MS + 1000
+    store.now_ms = START_MS + 1500
+    assert (await store.due(0)).timer_at_ms == START_MS + 1000
+    await store.fire_timers(100)
+    assert (await store.due(0)).timer_at_ms == START_MS + 2000
 
 
 async def test_lanes_are_told_with_the_number_of_their_change(store: Store, redis: RedisCommand, keys: Keys) -> None:

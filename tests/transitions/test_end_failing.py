@@ -32,7 +32,7 @@ from tests.builders import (
     start_one,
 )
 from tests.redis_command import RedisCommand
-from tests.wait_builders import CHILD_LANE, a_suspension, a_wait, an_end_of_failing, some_waits
+from tests.wait_builders import CHILD_LANE, a_suspension, a_wait, an_end_of_failing, child_id, some_waits
 
 FAILED: Final = LeaseEnded(Outcome.OK, RunStatus.FAILED)
 LOST: Final = LeaseEnded(Outcome.LEASE_LOST)
@@ -106,9 +106,9 @@ async def test_children_that_it_still_waited_for_are_canceled_now_and_not_before
     lease, wait = await start_one(store), a_wait()
     await store.step_wait(some_waits(lease, wait))
     await store.fail(a_failed_attempt(lease))
-    assert (await store.read_run(wait.start.run_id)).status is RunStatus.QUEUED
+    assert (await store.read_run(child_id(wait))).status is RunStatus.QUEUED
     await store.end_failing(an_end_of_failing(lease))
-    assert (await store.read_run(wait.start.run_id)).status is RunStatus.CANCELED
+    assert (await store.read_run(child_id(wait))).status is RunStatus.CANCELED
 
 
 async def test_a_request_to_cancel_wins_and_the_failure_stays(store: Store) -> None:

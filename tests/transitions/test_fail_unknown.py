@@ -15,16 +15,21 @@ from redflow_server.store.store import Store
 from tests.builders import (
     START_MS,
     Places,
+    a_release,
     a_workflow,
+    an_event,
     enqueue_one,
     every_state_but,
     everything,
     lane_of,
+    let_leases_expire,
     places,
     put_in_state,
     register,
+    start_one,
 )
 from tests.redis_command import RedisCommand
+from tests.wait_builders import a_suspension, an_event_wait
 
 GRACE_MS: Final = 3000
 LIMIT: Final = 100
@@ -82,6 +87,25 @@ async def test_the_grace_begins_when_a_delayed_run_is_queued(store: Store) -> No
     assert (await fail_unknown_at(store, START_MS + 60_000 + GRACE_MS - 1)).failed == 0
     assert (await store.read_run(run_id)).status is RunStatus.QUEUED
     assert (await fail_unknown_at(store, START_MS + 60_000 + GRACE_MS + 1)).failed == 1
+
+
+@pytest.mark.parametrize("how", ["woken", "handed back", "lost"])
+async def test_also_when_a_run_that_has_been_elsewhere_is_queued_again(store: Store, how: str) -> None:
+    lease = await start_one(store)
+    if how == "woken":
+        await store.suspend(a_suspension(lease, an_event_wait()))
+    back_ms = START_MS + 10 * GRACE_MS
+    store.now_ms = back_ms
+    match how:
+        case "woken":
+            await store.emit_event(an_event())
+        case "handed back":
+            await store.release(a_release(lease))
+        case "lost":
+            await let_leases_expire(store)
+            back_ms = store.now_ms
+    assert (await fail_unknown_at(store, back_ms + GRACE_MS - 1)).failed == 0
+    assert (await fail_unknown_at(store, back_ms + GRACE_MS)).failed == 1
 
 
 async def test_a_registered_workflow_is_not_unknown(store: Store, redis: RedisCommand, keys: Keys) -> None:

@@ -220,11 +220,11 @@ async def test_a_run_that_has_no_verdict_comes_without_one(store: Store) -> None
 async def test_a_lost_worker_repeats_the_handler_until_that_happened_too_often(store: Store) -> None:
     lease = await failing_one(store)
     for _ in range(3):
-        assert await let_leases_expire(store) == Reaped(queued=1, failed=0, canceled=0)
+        assert await let_leases_expire(store) == Reaped(queued=1, waiting=0, failed=0, canceled=0)
         store.now_ms = START_MS  # its time is not the point
         lease = await claim_one(store)
         await renew_one(store, lease)
-    assert await let_leases_expire(store) == Reaped(queued=0, failed=1, canceled=0)
+    assert await let_leases_expire(store) == Reaped(queued=0, waiting=0, failed=1, canceled=0)
     run = await store.read_run(lease.run_id)
     assert (run.status, run.failure, run.failure_handler) == (RunStatus.FAILED, VERDICT, HandlerState.NOT_RUN)
 

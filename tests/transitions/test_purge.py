@@ -37,7 +37,7 @@ from tests.builders import (
     start_one,
 )
 from tests.redis_command import RedisCommand
-from tests.wait_builders import CHILD_LANE, a_suspension, a_wait
+from tests.wait_builders import CHILD_LANE, a_suspension, a_wait, child_id
 
 KEEP_MS: Final = {RunStatus.SUCCEEDED: 1000, RunStatus.FAILED: 2000, RunStatus.CANCELED: 3000}
 LONG_MS: Final = 10_000_000
@@ -354,4 +354,4 @@ async def test_a_child_is_kept_no_longer_for_the_key_that_was_made_for_its_step(
 
     await purge_at(store, START_MS + KEEP_MS[RunStatus.SUCCEEDED] + 1)
 
-    assert [await exists(store, wait.start.run_id) for wait in (own, given)] == [False, True]
+    assert [await exists(store, child_id(wait)) for wait in (own, given)] == [False, True]

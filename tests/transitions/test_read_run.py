@@ -10,6 +10,7 @@ from redflow_server.domain.errors import RunNotFound
 from redflow_server.domain.failures import Failure, FailureKind, RetryHint
 from redflow_server.domain.leases import Lane
 from redflow_server.domain.payloads import Payload
+from redflow_server.domain.runs import RunQuery
 from redflow_server.domain.states import RunStatus
 from redflow_server.store.keys import Keys
 from redflow_server.store.store import Store
@@ -21,6 +22,7 @@ from tests.builders import (
     a_failed_attempt,
     a_failure,
     a_release,
+    an_event,
     claim_one,
     enqueue_one,
     everything,
@@ -30,6 +32,7 @@ from tests.builders import (
     start_one,
 )
 from tests.redis_command import RedisCommand
+from tests.wait_builders import a_suspension, an_event_wait, some_waits
 
 PAYLOADS = [
     Payload(b""),
@@ -97,6 +100,39 @@ async def test_a_running_run_says_since_when_and_where(store: Store) -> None:
 
     await renew_one(store, lease, LATER_STAMP)
     assert (await store.read_run(lease.run_id)).session_id == LATER_STAMP.session_id
+
+
+async def test_a_run_says_since_when_it_stands_in_its_place_once_it_has_moved(store: Store) -> None:
+    async def placed_at_ms() -> int | None:
+        return (await store.read_run(lease.run_id)).placed_at_ms
+
+    lease = await start_one(store, max_attempts=2)
+    assert await placed_at_ms() is None, "since its creation"
+    store.now_ms = START_MS + 10
+    await store.fail(a_failed_attempt(lease, a_failure(next_retry_delay_ms=5)))
+    assert await placed_at_ms() == START_MS + 10, "among the scheduled"
+    store.now_ms = START_MS + 15
+    await store.promote(10)
+    assert await placed_at_ms() == START_MS + 15, "in its lane"
+    await store.suspend(a_suspension(await claim_one(store), an_event_wait()))
+    store.now_ms = START_MS + 30
+    await store.emit_event(an_event())
+    assert await placed_at_ms() == START_MS + 30, "there again"
+    store.now_ms = START_MS + 40
+    await store.release(a_release(await claim_one(store)))
+    assert await placed_at_ms() == START_MS + 40
+    await store.complete(a_completion(await claim_one(store)))
+    assert await placed_at_ms() is None
+
+
+async def test_the_number_of_open_waits_is_read_also_in_listings(store: Store) -> None:
+    lease = await start_one(store)
+    await store.step_wait(some_waits(lease, an_event_wait("a"), an_event_wait("b", key="k")))
+    [listed] = (await store.list_runs(RunQuery(limit=10))).runs
+    assert (listed.open_waits, listed.waiting_for) == (2, ())
+    await store.emit_event(an_event())
+    run = await store.read_run(lease.run_id)
+    assert (run.open_waits, [waiting.step_name for waiting in run.waiting_for]) == (1, ["b"])
 
 
 async def test_the_first_start_stays_when_a_run_is_claimed_again(store: Store) -> None:

@@ -12,7 +12,17 @@ from redflow_server.domain.runs import LaneDepth, RunQuery, Stats
 from redflow_server.domain.states import RunStatus
 from redflow_server.store.keys import Keys
 from redflow_server.store.store import Store
-from tests.builders import START_MS, a_run, claim_one, enqueue_one, everything, lane_of, put_in_state, request_cancel
+from tests.builders import (
+    START_MS,
+    a_run,
+    an_event,
+    claim_one,
+    enqueue_one,
+    everything,
+    lane_of,
+    put_in_state,
+    request_cancel,
+)
 from tests.redis_command import RedisCommand
 
 TOLD_LANES: Final = 500
@@ -78,6 +88,13 @@ async def test_of_very_many_lanes_the_last_to_change_are_told(store: Store) -> N
     assert stats.lane_count == TOLD_LANES + 20
     assert {lane.queue for lane in stats.lanes} == set(queues[20:])
     assert dict(stats.runs)[RunStatus.QUEUED] == TOLD_LANES + 20
+
+
+async def test_remembered_events_are_counted_and_those_that_were_dropped(store: Store) -> None:
+    for number in range(103):
+        await store.emit_event(an_event(key=None if number else "k"))
+    stats = await store.read_stats()
+    assert (stats.events_remembered, stats.events_dropped) == (101, 2)
 
 
 async def test_reading_writes_nothing(store: Store, redis: RedisCommand, keys: Keys) -> None:

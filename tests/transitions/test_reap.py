@@ -75,7 +75,7 @@ async def test_a_run_whose_lease_ended_is_queued_again_and_that_counts_as_a_loss
 ) -> None:
     lease = await start_one(store)
 
-    assert await reap_at(store, START_MS + LEASE_MS + 1) == Reaped(queued=1, failed=0, canceled=0)
+    assert await reap_at(store, START_MS + LEASE_MS + 1) == Reaped(queued=1, waiting=0, failed=0, canceled=0)
 
     stands = await places(redis, keys, lease.run_id)
     assert (stands.lanes, stands.lease_until_ms, stands.statuses) == ((lane_name("q", "w"),), None, ("queued",))
@@ -167,11 +167,11 @@ async def test_at_most_as_many_as_asked_for_and_the_longest_ended_first(store: S
 async def test_a_run_that_is_lost_too_often_fails_as_that(store: Store, redis: RedisCommand, keys: Keys) -> None:
     lease = await start_one(store, max_attempts=5)
     for losses in range(1, MAX_LOSSES + 1):
-        assert await lose(store, lease) == Reaped(queued=1, failed=0, canceled=0)
+        assert await lose(store, lease) == Reaped(queued=1, waiting=0, failed=0, canceled=0)
         assert (await store.read_run(lease.run_id)).losses == losses
         lease = await claim_and_start(store)
 
-    assert await lose(store, lease) == Reaped(queued=0, failed=1, canceled=0)
+    assert await lose(store, lease) == Reaped(queued=0, waiting=0, failed=1, canceled=0)
 
     run = await store.read_run(lease.run_id)
     assert (run.status, run.attempt, run.finished_at_ms) == (RunStatus.FAILED, 1, store.now_ms)
@@ -229,13 +229,13 @@ async def test_an_assignment_that_nobody_acknowledged_is_no_loss(store: Store) -
     run_id = await enqueue_one(store)
     await claim_one(store)
     assert (await reap_at(store, START_MS + DELIVERY_MS - 1)).total == 0
-    assert await reap_at(store, START_MS + DELIVERY_MS + 1) == Reaped(queued=1, failed=0, canceled=0)
+    assert await reap_at(store, START_MS + DELIVERY_MS + 1) == Reaped(queued=1, waiting=0, failed=0, canceled=0)
     run = await store.read_run(run_id)
     assert (run.status, run.losses) == (RunStatus.QUEUED, 0)
 
 
 async def fail_to_deliver(store: Store, times: int) -> Reaped:
-    reaped = Reaped(0, 0, 0)
+    reaped = Reaped(0, 0, 0, 0)
     for _ in range(times):
         await claim_one(store)
         reaped = await reap_at(store, (store.now_ms or 0) + DELIVERY_MS + 1)
@@ -288,7 +288,7 @@ async def test_a_run_that_was_to_be_canceled_is_canceled(store: Store, redis: Re
     lease = await start_one(store)
     await request_cancel(store, lease.run_id, "why")
 
-    assert await reap_at(store, START_MS + LEASE_MS + 1) == Reaped(queued=0, failed=0, canceled=1)
+    assert await reap_at(store, START_MS + LEASE_MS + 1) == Reaped(queued=0, waiting=0, failed=0, canceled=1)
 
     run = await store.read_run(lease.run_id)
     assert (run.status, run.cancel_reason, run.cancel_requested_at_ms) == (RunStatus.CANCELED, "why", START_MS)
@@ -302,7 +302,7 @@ async def test_cancel_wins_over_a_loss_too_many(store: Store) -> None:
         await lose(store, lease)
         lease = await claim_and_start(store)
     await request_cancel(store, lease.run_id)
-    assert await lose(store, lease) == Reaped(queued=0, failed=0, canceled=1)
+    assert await lose(store, lease) == Reaped(queued=0, waiting=0, failed=0, canceled=1)
 
 
 # ---- entries that belong to nobody ----
@@ -353,12 +353,12 @@ async def test_leases_are_taken_when_memory_is_full(store: Store, redis: RedisCo
     to_be_canceled = await start_one(store)
     await request_cancel(store, to_be_canceled.run_id)
     async with memory_is_full(redis):
-        assert await reap_at(store, START_MS + LEASE_MS + 1) == Reaped(queued=1, failed=0, canceled=1)
+        assert await reap_at(store, START_MS + LEASE_MS + 1) == Reaped(queued=1, waiting=0, failed=0, canceled=1)
     assert (await store.read_run(lease.run_id)).status is RunStatus.QUEUED
 
 
 async def test_nothing_leased_is_nothing_reaped(store: Store) -> None:
-    assert await reap_at(store, START_MS) == Reaped(0, 0, 0)
+    assert await reap_at(store, START_MS) == Reaped(0, 0, 0, 0)
 
 
 async def test_a_lost_lease_leaves_no_token_behind(store: Store, redis: RedisCommand, keys: Keys) -> None:

@@ -66,13 +66,17 @@ async def test_what_is_not_renewed_after_an_outage_is_taken_a_lease_later(store:
     await look_often(store, START_MS, START_MS + 20_000)
 
     back_ms = START_MS + 60_000
-    assert await look_often(store, back_ms, back_ms + LEASE_MS + 1) == [Reaped(queued=1, failed=0, canceled=0)]
+    assert await look_often(store, back_ms, back_ms + LEASE_MS + 1) == [
+        Reaped(queued=1, waiting=0, failed=0, canceled=0)
+    ]
     assert (await store.read_run(lease.run_id)).losses == 1
 
 
 async def test_looks_that_follow_each_other_are_no_outage(store: Store) -> None:
     await start_one(store)
-    assert await look_often(store, START_MS, START_MS + LEASE_MS + 1) == [Reaped(queued=1, failed=0, canceled=0)]
+    assert await look_often(store, START_MS, START_MS + LEASE_MS + 1) == [
+        Reaped(queued=1, waiting=0, failed=0, canceled=0)
+    ]
 
 
 async def test_a_second_outage_puts_it_off_again(store: Store) -> None:
@@ -97,7 +101,7 @@ async def test_a_lease_that_ends_later_than_a_new_one_could_is_cut(
     set_back_ms = START_MS - 3_600_000
     assert await look_often(store, set_back_ms, set_back_ms) == []
     assert (await places(redis, keys, lease.run_id)).lease_until_ms == set_back_ms + LEASE_MS
-    assert await look_often(store, set_back_ms, set_back_ms + LEASE_MS + 1) == [Reaped(1, 0, 0)]
+    assert await look_often(store, set_back_ms, set_back_ms + LEASE_MS + 1) == [Reaped(1, 0, 0, 0)]
 
 
 async def test_a_lease_that_could_be_a_new_one_is_not_cut(store: Store, redis: RedisCommand, keys: Keys) -> None:
@@ -120,4 +124,4 @@ async def test_a_pause_after_an_outage_does_not_outlast_a_clock_that_was_set_bac
     await look_often(store, START_MS + 60_000, START_MS + 61_000)
 
     set_back_ms = START_MS - 3_600_000
-    assert await look_often(store, set_back_ms, set_back_ms + 2 * LEASE_MS) == [Reaped(1, 0, 0)]
+    assert await look_often(store, set_back_ms, set_back_ms + 2 * LEASE_MS) == [Reaped(1, 0, 0, 0)]

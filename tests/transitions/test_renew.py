@@ -8,6 +8,7 @@ from redflow_server.domain.failures import FailureKind
 from redflow_server.domain.leases import (
     ClaimedRun,
     LeaseStanding,
+    ListedLease,
     Outcome,
     ReleaseReason,
     Stamp,
@@ -31,6 +32,7 @@ from tests.builders import (
     a_failed_attempt,
     a_failure,
     a_lease,
+    a_listing,
     a_record,
     a_release,
     a_workflow,
@@ -104,7 +106,7 @@ async def test_each_lease_is_answered_in_its_place(store: Store, redis: RedisCom
     unknown = a_lease("run_nowhere")
     leases = [unknown, done, moved, mine, mine]
 
-    found = await store.renew(STAMP, [(lease.run_id, lease.lease_token) for lease in leases], LEASE_MS, GRACE_MS)
+    found = await store.renew(STAMP, [a_listing(lease) for lease in leases], LEASE_MS, GRACE_MS)
 
     assert [(standing.lease_token, standing.standing) for standing in found] == [
         (unknown.lease_token, Standing.LOST),
@@ -122,8 +124,8 @@ async def test_a_heartbeat_without_leases_is_answered(store: Store) -> None:
 async def test_a_heartbeat_of_many_leases_renews_each(store: Store, redis: RedisCommand, keys: Keys) -> None:
     leases = [await start_one(store) for _ in range(300)]
     store.now_ms = START_MS + 5000
-    pairs = [(lease.run_id, lease.lease_token) for lease in leases]
-    assert await store.renew(STAMP, pairs, LEASE_MS, GRACE_MS) == tuple(held(lease) for lease in leases)
+    listed = [a_listing(lease) for lease in leases]
+    assert await store.renew(STAMP, listed, LEASE_MS, GRACE_MS) == tuple(held(lease) for lease in leases)
     assert await redis("ZCOUNT", keys.leases, START_MS + 5000 + LEASE_MS, "+inf") == 300
 
 
@@ -155,7 +157,7 @@ async def test_a_wrong_token_renews_nothing(store: Store, redis: RedisCommand, k
     store.now_ms = START_MS + 1000
     before = await everything(redis, keys)
     for token in (a_lease(lease.run_id).lease_token, "", lease.lease_token[:-1]):
-        [standing] = await store.renew(STAMP, [(lease.run_id, token)], LEASE_MS, GRACE_MS)
+        [standing] = await store.renew(STAMP, [(lease.run_id, ListedLease(token))], LEASE_MS, GRACE_MS)
         assert standing == LeaseStanding(token, Standing.LOST)
     assert await everything(redis, keys) == before
 

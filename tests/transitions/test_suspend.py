@@ -37,7 +37,7 @@ from tests.builders import (
     start_one,
 )
 from tests.redis_command import RedisCommand
-from tests.wait_builders import CHILD_LANE, a_suspension, a_wait, a_wait_for, some_waits
+from tests.wait_builders import CHILD_LANE, a_suspension, a_wait, a_wait_for, child_id, some_waits
 
 WAITING = Suspended(Outcome.OK, RunStatus.WAITING)
 RUN_TIMEOUT_MS = 600_000
@@ -74,7 +74,7 @@ async def test_the_run_that_it_waits_for_is_started_as_its_child(store: Store) -
 
     await store.suspend(a_suspension(lease, wait))
 
-    child = await store.read_run(wait.start.run_id)
+    child = await store.read_run(child_id(wait))
     assert (child.workflow, child.queue) == (CHILD_LANE.workflow, CHILD_LANE.queue)
     assert (child.status, child.parent_run_id) == (RunStatus.QUEUED, lease.run_id)
     assert (child.input, child.max_attempts, child.priority) == (Payload(b'{"n":2}'), 3, 7)
@@ -89,17 +89,17 @@ async def test_the_run_says_in_which_step_and_since_when_it_waits_for_which_run(
 
     [waiting_for] = (await store.read_run(lease.run_id)).waiting_for
     assert (waiting_for.step_name, waiting_for.since_ms) == ("step", START_MS + 5)
-    assert wait.start.run_id in waiting_for.detail
+    assert child_id(wait) in waiting_for.detail
     [step] = await store.read_steps(lease.run_id, 100)
     assert (step.name, step.kind, step.status) == ("step", StepKind.CHILD, StepStatus.WAITING)
-    assert (step.child_run_id, step.started_at_ms, step.finished_at_ms) == (wait.start.run_id, START_MS + 5, None)
+    assert (step.child_run_id, step.started_at_ms, step.finished_at_ms) == (child_id(wait), START_MS + 5, None)
 
 
 async def test_a_child_starts_through_its_registration_when_no_queue_is_named(store: Store) -> None:
     await register(store, a_workflow(name="registered", queue="registered-queue", max_attempts=4))
     wait = a_wait(workflow="registered", queue=None)
     await store.suspend(a_suspension(await start_one(store), wait))
-    child = await store.read_run(wait.start.run_id)
+    child = await store.read_run(child_id(wait))
     assert (child.queue, child.max_attempts) == ("registered-queue", 4)
 
 
@@ -124,7 +124,7 @@ async def test_a_run_goes_on_in_its_old_place_with_what_its_child_returned(
     [step] = await store.read_steps(again.run_id, 2**21)
     assert (step.status, step.is_final, step.finished_at_ms) == (StepStatus.SUCCEEDED, True, START_MS + 9)
     assert step.output == (None if output is None else Payload(output))
-    assert step.child_run_id == wait.start.run_id
+    assert step.child_run_id == child_id(wait)
 
 
 async def test_what_goes_with_an_output_comes_along(store: Store) -> None:
@@ -173,9 +173,9 @@ async def test_a_child_that_was_canceled_is_a_failure_of_the_step(store: Store) 
     lease = await start_one(store)
     wait = a_wait()
     await store.suspend(a_suspension(lease, wait))
-    await request_cancel(store, wait.start.run_id)
+    await request_cancel(store, child_id(wait))
     [step] = await store.read_steps(lease.run_id, 1000)
-    message = f"run {wait.start.run_id} was canceled"
+    message = f"run {child_id(wait)} was canceled"
     assert step.failure == Failure("ChildCanceledError", message, FailureKind.CANCELED)
     assert (await store.read_run(lease.run_id)).status is RunStatus.QUEUED
 
@@ -194,7 +194,7 @@ async def test_the_first_of_several_waits_that_ends_is_enough_and_the_others_sta
 
     assert (await places(redis, keys, again.run_id)).statuses == ("running",), "it hears of it when it asks"
     statuses = {step.child_run_id: step.status for step in await store.read_steps(again.run_id, 1000)}
-    assert statuses == {first: StepStatus.SUCCEEDED, second: StepStatus.SUCCEEDED, waits[2].start.run_id: "waiting"}
+    assert statuses == {first: StepStatus.SUCCEEDED, second: StepStatus.SUCCEEDED, child_id(waits[2]): "waiting"}
 
     told = await store.suspend(a_suspension(again, waits[2], steps_recorded=1))
     assert told.outcome is Outcome.RESOLVED, "its worker knows of one, and names only the open one"
@@ -366,7 +366,7 @@ async def test_waits_count_among_the_steps_that_there_may_be(store: Store, redis
     fields = [
         field
         for number in range(9_999)
-        for field in (f"s:{number}", "failed|function|1|1|1|1|1|0||", f"o:{number}", "")
+        for field in (f"s:{number}", "failed|function|1|1|1|1|1|0||||", f"o:{number}", "")
     ]
     await redis("HSET", keys.steps(lease.run_id), *fields)
     await redis("HSET", keys.run(lease.run_id), "stepsDone", 9_999)

@@ -8,9 +8,10 @@ import pytest
 
 from redflow_server.domain.errors import StoreFull
 from redflow_server.domain.failures import Failure, FailureKind
-from redflow_server.domain.leases import ClaimedRun, Lane, Outcome, Suspended, Wait
+from redflow_server.domain.leases import ClaimedRun, Lane, Outcome, Suspended
 from redflow_server.domain.payloads import Payload
 from redflow_server.domain.states import RunStatus, StepStatus
+from redflow_server.domain.waits import Wait
 from redflow_server.store.keys import Keys
 from redflow_server.store.store import Store
 from tests.builders import (
@@ -26,7 +27,7 @@ from tests.builders import (
     start_one,
 )
 from tests.redis_command import RedisCommand
-from tests.wait_builders import CHILD_LANE, a_suspension, a_wait, a_wait_for, some_waits
+from tests.wait_builders import CHILD_LANE, a_suspension, a_wait, a_wait_for, child_id, some_waits
 
 WAITING: Final = Suspended(Outcome.OK, RunStatus.WAITING)
 MIB: Final = 1024 * 1024
@@ -78,10 +79,10 @@ async def test_an_idempotency_key_leads_two_parents_to_one_child_which_is_of_the
     first, second = a_wait(idempotency_key="key"), a_wait(idempotency_key="key")
     parent = await suspend_one(store, first)
     other = await suspend_one(store, second)
-    assert await lane_of(redis, keys, CHILD_LANE) == [first.start.run_id]
-    assert (await store.read_run(first.start.run_id)).parent_run_id == parent.run_id
+    assert await lane_of(redis, keys, CHILD_LANE) == [child_id(first)]
+    assert (await store.read_run(child_id(first))).parent_run_id == parent.run_id
     [step] = await store.read_steps(other.run_id, 100)
-    assert step.child_run_id == first.start.run_id
+    assert step.child_run_id == child_id(first)
 
 
 async def test_two_steps_of_one_suspension_with_one_key_start_one_child(
@@ -89,7 +90,7 @@ async def test_two_steps_of_one_suspension_with_one_key_start_one_child(
 ) -> None:
     waits = a_wait("a", idempotency_key="key"), a_wait("b", idempotency_key="key")
     await suspend_one(store, *waits)
-    assert await lane_of(redis, keys, CHILD_LANE) == [waits[0].start.run_id]
+    assert await lane_of(redis, keys, CHILD_LANE) == [child_id(waits[0])]
 
 
 async def test_waiting_by_a_key_lets_its_window_count_anew_and_a_closed_one_starts_another_child(
@@ -100,11 +101,11 @@ async def test_waiting_by_a_key_lets_its_window_count_anew_and_a_closed_one_star
     for wait in waits[1:]:
         store.now_ms = (store.now_ms or 0) + HOUR_MS - 1
         await suspend_one(store, wait)
-    assert await lane_of(redis, keys, CHILD_LANE) == [waits[0].start.run_id]
+    assert await lane_of(redis, keys, CHILD_LANE) == [child_id(waits[0])]
     store.now_ms = (store.now_ms or 0) + HOUR_MS
     last = a_wait(idempotency_key="key", idempotency_ttl_ms=HOUR_MS)
     await suspend_one(store, last)
-    assert await lane_of(redis, keys, CHILD_LANE) == [waits[0].start.run_id, last.start.run_id]
+    assert await lane_of(redis, keys, CHILD_LANE) == [child_id(waits[0]), child_id(last)]
 
 
 async def test_of_large_outputs_a_suspension_takes_some_and_the_others_come_by_the_outbox(store: Store) -> None:

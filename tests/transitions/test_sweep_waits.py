@@ -7,9 +7,10 @@ from typing import Final
 import pytest
 
 from redflow_server.domain.failures import FailureKind
-from redflow_server.domain.leases import ClaimedRun, Wait
+from redflow_server.domain.leases import ClaimedRun
 from redflow_server.domain.payloads import Payload
 from redflow_server.domain.states import RunStatus
+from redflow_server.domain.waits import Wait, event_channel
 from redflow_server.store.keys import Keys, lane_name
 from redflow_server.store.replies import Swept
 from redflow_server.store.store import Store
@@ -19,6 +20,7 @@ from tests.builders import (
     Places,
     a_completion,
     a_workflow,
+    an_event,
     claim_one,
     everything,
     memory_is_full,
@@ -27,7 +29,18 @@ from tests.builders import (
     start_one,
 )
 from tests.redis_command import RedisCommand
-from tests.wait_builders import CHILD_LANE, a_suspension, a_wait, some_waits
+from tests.wait_builders import (
+    CHILD_LANE,
+    SLEEP_MS,
+    a_sleep,
+    a_suspension,
+    a_token_wait,
+    a_wait,
+    an_event_wait,
+    child_id,
+    some_waits,
+    with_timeout,
+)
 
 CHILDREN: Final = lane_name(CHILD_LANE.queue, CHILD_LANE.workflow)
 NAME: Final = lane_name("q", "w")
@@ -61,7 +74,9 @@ async def remove(redis: RedisCommand, keys: Keys, run_id: str) -> None:
 
 
 async def test_a_run_whose_waits_are_open_waits_on(store: Store, redis: RedisCommand, keys: Keys) -> None:
-    await waiting_one(store, a_wait("a"), a_wait("b"))
+    lease = await start_one(store)
+    waits = a_wait("a"), a_wait("b"), a_sleep(), with_timeout(an_event_wait()), a_token_wait(lease)
+    await store.suspend(a_suspension(lease, *waits))
     before = await everything(redis, keys)
     assert await sweep(store) == ()
     assert await everything(redis, keys) == before
@@ -72,7 +87,7 @@ async def test_a_wait_for_a_run_that_is_gone_fails_by_the_outbox(
 ) -> None:
     wait = a_wait()
     parent = await waiting_one(store, wait)
-    await remove(redis, keys, wait.start.run_id)
+    await remove(redis, keys, child_id(wait))
     async with Messages.on(redis_url, keys.wakeups) as messages:
         assert await sweep(store) == ((parent.run_id, "wait"),)
         assert await messages.so_far() == [f"due outbox {START_MS}"]
@@ -89,8 +104,8 @@ async def test_a_wait_for_a_run_that_is_gone_fails_by_the_outbox(
 async def test_a_run_whose_child_ended_unheard_gets_its_value(store: Store, redis: RedisCommand, keys: Keys) -> None:
     wait = a_wait()
     parent = await waiting_one(store, wait)
-    await redis("DEL", keys.awaiters(wait.start.run_id))
-    await redis("HDEL", keys.run(wait.start.run_id), "awaited")
+    await redis("DEL", keys.awaiters(child_id(wait)))
+    await redis("HDEL", keys.run(child_id(wait)), "awaited")
     await store.complete(a_completion(await claim_one(store, CHILD_LANE), b"7"))
     assert (await store.read_run(parent.run_id)).status is RunStatus.WAITING
 
@@ -109,11 +124,35 @@ async def test_a_child_that_does_not_know_who_waits_for_it_is_told(
     parent = await waiting_one(store, wait)
     before = await everything(redis, keys)
     if lost == "awaiters":
-        await redis("DEL", keys.awaiters(wait.start.run_id))
+        await redis("DEL", keys.awaiters(child_id(wait)))
     else:
-        await redis("HDEL", keys.run(wait.start.run_id), "awaited")
+        await redis("HDEL", keys.run(child_id(wait)), "awaited")
     assert await sweep(store) == ((parent.run_id, "awaiter"),)
     assert await everything(redis, keys) == before
+
+
+async def test_a_wait_that_has_lost_its_time_is_over_then_all_the_same(
+    store: Store, redis: RedisCommand, keys: Keys, redis_url: str
+) -> None:
+    parent = await waiting_one(store, a_sleep(), with_timeout(a_wait(), 2 * SLEEP_MS))
+    before = await everything(redis, keys)
+    await redis("DEL", keys.timers)
+    async with Messages.on(redis_url, keys.wakeups) as messages:
+        assert await sweep(store) == ((parent.run_id, "timer"),)
+        assert f"due timers {START_MS + SLEEP_MS}" in await messages.so_far()
+    assert await everything(redis, keys) == before
+
+
+async def test_a_wait_that_its_channel_does_not_know_hears_of_the_next_event(
+    store: Store, redis: RedisCommand, keys: Keys
+) -> None:
+    parent = await waiting_one(store, an_event_wait())
+    await redis("DEL", keys.event_waits(event_channel("paid", None)))
+    assert await sweep(store) == ((parent.run_id, "event wait"),)
+    assert await sweep(store) == ()
+    await store.emit_event(an_event(data=b"7"))
+    [step] = await store.read_steps(parent.run_id, 100)
+    assert step.output == Payload(b"7")
 
 
 async def test_open_waits_that_are_miscounted_are_counted_again(store: Store, redis: RedisCommand, keys: Keys) -> None:
@@ -145,10 +184,10 @@ async def test_of_many_waits_each_pass_looks_at_a_hundred(store: Store, redis: R
         await store.step_wait(some_waits(lease, *waits[first : first + 100]))
     await store.suspend(a_suspension(lease, waits[0]))
     for wait in waits:
-        await redis("DEL", keys.awaiters(wait.start.run_id))
+        await redis("DEL", keys.awaiters(child_id(wait)))
 
     async def told() -> int:
-        return sum([await redis("EXISTS", keys.awaiters(wait.start.run_id)) for wait in waits])
+        return sum([await redis("EXISTS", keys.awaiters(child_id(wait))) for wait in waits])
 
     assert await sweep(store) == ((lease.run_id, "awaiter"),)
     assert await told() == 100
@@ -160,6 +199,6 @@ async def test_of_many_waits_each_pass_looks_at_a_hundred(store: Store, redis: R
 async def test_waits_are_mended_while_memory_is_full(store: Store, redis: RedisCommand, keys: Keys) -> None:
     wait = a_wait()
     parent = await waiting_one(store, wait)
-    await redis("DEL", keys.awaiters(wait.start.run_id))
+    await redis("DEL", keys.awaiters(child_id(wait)))
     async with memory_is_full(redis):
         assert await store.sweep(RunStatus.WAITING, None, 25) == Swept(None, ((parent.run_id, "awaiter"),))

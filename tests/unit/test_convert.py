@@ -161,9 +161,10 @@ def test_every_field_of_a_run_is_shown() -> None:
         waiting_for=(WaitingFor(WaitingKind.NO_SLOT, 5, "detail"),),
         failure_handler=HandlerState.FAILED,
         failure_handler_failure=a_failure(),
+        open_waits=1,
     )
     message = convert.run(run)
-    left_out = {"seq", "failures", "session_id"}
+    left_out = {"seq", "failures", "session_id", "placed_at_ms"}
     assert {field.name for field in run_pb2.Run.DESCRIPTOR.fields} == {field.name for field, _ in message.ListFields()}
     assert len(message.ListFields()) == len(run.__slots__) - len(left_out)
     assert message.output.data == b""

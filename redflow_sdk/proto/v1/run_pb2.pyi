@@ -77,6 +77,8 @@ class _StepKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumT
     """A wait for a completion token."""
     STEP_KIND_EMIT: _StepKind.ValueType  # 6
     """An event that the run emitted."""
+    STEP_KIND_START: _StepKind.ValueType  # 7
+    """A run that the run started and does not wait for."""
 
 class StepKind(_StepKind, metaclass=_StepKindEnumTypeWrapper):
     """What a step is."""
@@ -94,6 +96,8 @@ STEP_KIND_TOKEN: StepKind.ValueType  # 5
 """A wait for a completion token."""
 STEP_KIND_EMIT: StepKind.ValueType  # 6
 """An event that the run emitted."""
+STEP_KIND_START: StepKind.ValueType  # 7
+"""A run that the run started and does not wait for."""
 Global___StepKind: typing_extensions.TypeAlias = StepKind
 
 class _StepStatus:
@@ -256,6 +260,7 @@ class Run(google.protobuf.message.Message):
     WORKER_NAME_FIELD_NUMBER: builtins.int
     FAILURE_HANDLER_FIELD_NUMBER: builtins.int
     FAILURE_HANDLER_FAILURE_FIELD_NUMBER: builtins.int
+    OPEN_WAITS_FIELD_NUMBER: builtins.int
     run_id: builtins.str
     workflow: builtins.str
     queue: builtins.str
@@ -274,6 +279,8 @@ class Run(google.protobuf.message.Message):
     worker_name: builtins.str
     """Name of the worker that holds it."""
     failure_handler: Global___FailureHandlerState.ValueType
+    open_waits: builtins.int
+    """How many of its steps wait."""
     @property
     def input(self) -> redflow_sdk.proto.v1.payload_pb2.Payload: ...
     @property
@@ -297,7 +304,9 @@ class Run(google.protobuf.message.Message):
     @property
     def cancel_request_time(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     @property
-    def waiting_for(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___WaitingFor]: ...
+    def waiting_for(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___WaitingFor]:
+        """At most 100: the waits that began first."""
+
     @property
     def failure_handler_failure(self) -> redflow_sdk.proto.v1.failure_pb2.Failure:
         """How the failure handler itself failed."""
@@ -329,10 +338,11 @@ class Run(google.protobuf.message.Message):
         worker_name: builtins.str = ...,
         failure_handler: Global___FailureHandlerState.ValueType = ...,
         failure_handler_failure: redflow_sdk.proto.v1.failure_pb2.Failure | None = ...,
+        open_waits: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["available_time", b"available_time", "cancel_request_time", b"cancel_request_time", "create_time", b"create_time", "failure", b"failure", "failure_handler_failure", b"failure_handler_failure", "finish_time", b"finish_time", "input", b"input", "output", b"output", "start_time", b"start_time"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["attempt", b"attempt", "available_time", b"available_time", "cancel_reason", b"cancel_reason", "cancel_request_time", b"cancel_request_time", "create_time", b"create_time", "delivery_count", b"delivery_count", "failure", b"failure", "failure_handler", b"failure_handler", "failure_handler_failure", b"failure_handler_failure", "finish_time", b"finish_time", "idempotency_key", b"idempotency_key", "input", b"input", "losses", b"losses", "max_attempts", b"max_attempts", "output", b"output", "parent_run_id", b"parent_run_id", "priority", b"priority", "queue", b"queue", "run_id", b"run_id", "start_time", b"start_time", "status", b"status", "waiting_for", b"waiting_for", "worker_name", b"worker_name", "workflow", b"workflow"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["attempt", b"attempt", "available_time", b"available_time", "cancel_reason", b"cancel_reason", "cancel_request_time", b"cancel_request_time", "create_time", b"create_time", "delivery_count", b"delivery_count", "failure", b"failure", "failure_handler", b"failure_handler", "failure_handler_failure", b"failure_handler_failure", "finish_time", b"finish_time", "idempotency_key", b"idempotency_key", "input", b"input", "losses", b"losses", "max_attempts", b"max_attempts", "open_waits", b"open_waits", "output", b"output", "parent_run_id", b"parent_run_id", "priority", b"priority", "queue", b"queue", "run_id", b"run_id", "start_time", b"start_time", "status", b"status", "waiting_for", b"waiting_for", "worker_name", b"worker_name", "workflow", b"workflow"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___Run: typing_extensions.TypeAlias = Run
@@ -353,7 +363,8 @@ class Step(google.protobuf.message.Message):
     START_TIME_FIELD_NUMBER: builtins.int
     FINISH_TIME_FIELD_NUMBER: builtins.int
     CHILD_RUN_ID_FIELD_NUMBER: builtins.int
-    WAIT_DEADLINE_FIELD_NUMBER: builtins.int
+    TRIES_FIELD_NUMBER: builtins.int
+    EVENT_ID_FIELD_NUMBER: builtins.int
     step_name: builtins.str
     step_seq: builtins.int
     """Order of first use within the run."""
@@ -362,6 +373,10 @@ class Step(google.protobuf.message.Message):
     attempt: builtins.int
     """Attempt of the run that wrote the record."""
     child_run_id: builtins.str
+    tries: builtins.int
+    """How often its function was called in that attempt; 0 for what is no function."""
+    event_id: builtins.str
+    """The event that a wait has got; empty when it has timed out."""
     @property
     def output(self) -> redflow_sdk.proto.v1.payload_pb2.Payload: ...
     @property
@@ -370,8 +385,6 @@ class Step(google.protobuf.message.Message):
     def start_time(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     @property
     def finish_time(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
-    @property
-    def wait_deadline(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     def __init__(
         self,
         *,
@@ -385,11 +398,12 @@ class Step(google.protobuf.message.Message):
         start_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         finish_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         child_run_id: builtins.str = ...,
-        wait_deadline: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        tries: builtins.int = ...,
+        event_id: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["failure", b"failure", "finish_time", b"finish_time", "output", b"output", "start_time", b"start_time", "wait_deadline", b"wait_deadline"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["failure", b"failure", "finish_time", b"finish_time", "output", b"output", "start_time", b"start_time"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["attempt", b"attempt", "child_run_id", b"child_run_id", "failure", b"failure", "finish_time", b"finish_time", "output", b"output", "start_time", b"start_time", "status", b"status", "step_kind", b"step_kind", "step_name", b"step_name", "step_seq", b"step_seq", "wait_deadline", b"wait_deadline"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["attempt", b"attempt", "child_run_id", b"child_run_id", "event_id", b"event_id", "failure", b"failure", "finish_time", b"finish_time", "output", b"output", "start_time", b"start_time", "status", b"status", "step_kind", b"step_kind", "step_name", b"step_name", "step_seq", b"step_seq", "tries", b"tries"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___Step: typing_extensions.TypeAlias = Step

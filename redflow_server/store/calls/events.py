@@ -1,4 +1,4 @@
-"""Scripts about events and cron schedules, which start runs by themselves."""
+"""Scripts about what comes from outside of runs: events, completed tokens, cron schedules."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from redflow_server.domain.events import EmittedEvent, NewEvent
 from redflow_server.domain.payloads import EMPTY_OBJECT
 from redflow_server.domain.schedules import DueSchedule, DueSchedules, Occurrence, Schedule
+from redflow_server.domain.tokens import Completion
 from redflow_server.store import codec, replies
 from redflow_server.store.calls.scripted import Scripted
 from redflow_server.store.replies import FannedOut
@@ -15,7 +16,7 @@ from redflow_server.store.wire import Argument
 
 
 class EventScripts(Scripted):
-    """Emitting events, firing schedules."""
+    """Emitting events, completing tokens, firing schedules."""
 
     def emit_event(self, event: NewEvent) -> Future[EmittedEvent]:
         """Starts the runs of an event's subscribers, or answers those of the event that its id or key names."""
@@ -31,6 +32,23 @@ class EventScripts(Scripted):
     def fan_out(self) -> Future[FannedOut]:
         """Goes on with the event that has waited longest for the rest of its subscribers."""
         return self._pipeline.call("fan_out", (self._now,), lambda reply: FannedOut(reply[0], reply[1] == 1))
+
+    def deliver_events(self) -> Future[bool]:
+        """Goes on with an event that had too many waits for one script; says whether there is more."""
+        return self._pipeline.call("deliver_events", (self._now,), lambda reply: bool(reply))
+
+    def forget_events(self) -> Future[bool]:
+        """Forgets events that were remembered for long enough; says whether there may be more."""
+        return self._pipeline.call("forget_events", (self._now,), lambda reply: bool(reply))
+
+    def complete_token(self, completion: Completion) -> Future[None]:
+        """Gives the wait for a token its outcome. Raises TokenNotFound, NotWaiting."""
+        status, meta, value = codec.encode_outcome(completion.output, completion.failure)
+        arguments: tuple[Argument, ...] = (
+            *(self._now, completion.step.run_id, completion.step.step_name, completion.token),
+            *(status, value, meta),
+        )
+        return self._pipeline.call("complete_token", arguments, replies.token_completed, payload_bytes=len(value))
 
     def due_schedules(self, limit: int) -> Future[DueSchedules]:
         """The cron schedules whose occurrence has come."""

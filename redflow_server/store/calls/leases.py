@@ -8,7 +8,7 @@ from typing import Final
 
 from redflow_server.domain.leases import (
     AbortRun,
-    AwaitRuns,
+    BeginWaits,
     Claim,
     Claimed,
     CompleteRun,
@@ -17,10 +17,12 @@ from redflow_server.domain.leases import (
     FailAttempt,
     LeaseEnded,
     LeaseStanding,
+    ListedLease,
     RecordStep,
     Release,
     ReleaseReason,
     Stamp,
+    StartStep,
     StepRecord,
     StepRecorded,
     Suspend,
@@ -29,6 +31,7 @@ from redflow_server.domain.leases import (
 from redflow_server.domain.names import MAX_STEPS
 from redflow_server.domain.runs import HandlerState
 from redflow_server.domain.states import RunStatus
+from redflow_server.domain.waits import ChildWait
 from redflow_server.store import codec, replies
 from redflow_server.store.calls.scripted import Scripted
 from redflow_server.store.wire import Argument
@@ -53,19 +56,21 @@ class LeaseScripts(Scripted):
         return self._pipeline.call("claim", arguments, lambda reply: replies.claimed(claim, reply))
 
     def renew(
-        self, stamp: Stamp, tokens: Sequence[tuple[str, str]], lease_ms: int, grace_ms: int
+        self, stamp: Stamp, leases: Sequence[tuple[str, ListedLease]], lease_ms: int, grace_ms: int
     ) -> Future[tuple[LeaseStanding, ...]]:
-        """Renews leases, given as (run id, token), and moves those of earlier sessions of the worker to this one."""
+        """Renews leases, given with their run ids, and moves those of earlier sessions of the worker to this one."""
         arguments: list[Argument] = [self._now, *_stamp(stamp), lease_ms, grace_ms]
-        for pair in tokens:
-            arguments += pair
-        return self._pipeline.call("renew", arguments, lambda reply: replies.standings(tokens, reply))
+        for run_id, lease in leases:
+            arguments += (run_id, lease.lease_token, len(lease.open_waits), *lease.open_waits)
+        listed = [lease for _, lease in leases]
+        return self._pipeline.call("renew", arguments, lambda reply: replies.standings(listed, reply))
 
     def record_step(self, record: RecordStep) -> Future[StepRecorded]:
         """Records what a step did."""
         arguments: tuple[Argument, ...] = (
             *(self._now, record.run_id, record.lease_token, record.steps_recorded, MAX_STEPS),
             *codec.encode_step(record.step),
+            *record.rivals,
         )
         name = record.step.name.encode()
         return self._pipeline.call(
@@ -76,23 +81,34 @@ class LeaseScripts(Scripted):
             payload_bytes=len(record.step.output.data) if record.step.output else 0,
         )
 
-    def step_wait(self, command: AwaitRuns) -> Future[Suspended]:
-        """Starts the runs that a run is going to wait for."""
-        return self._wait("step_wait", command)
+    def step_wait(self, command: BeginWaits) -> Future[Suspended]:
+        """Begins waits of a run that goes on."""
+        return self._wait("step_wait", command, ())
 
     def suspend(self, suspension: Suspend) -> Future[Suspended]:
         """Sets a run aside until one of its waits is over."""
-        return self._wait("suspend", suspension)
+        return self._wait("suspend", suspension, (int(suspension.parks),))
 
-    def _wait(self, script: str, effect: AwaitRuns | Suspend) -> Future[Suspended]:
+    def _wait(self, script: str, effect: BeginWaits | Suspend, how: tuple[Argument, ...]) -> Future[Suspended]:
         arguments: list[Argument] = [self._now, effect.run_id, effect.lease_token, effect.steps_recorded, MAX_STEPS]
+        arguments += how
+        size = 0
         for wait in effect.waits:
-            start = wait.start
-            arguments += (wait.name, wait.seq, start.run_id, start.workflow, start.queue or "")
-            arguments += (start.max_attempts or "", start.priority, start.input.data, codec.encode_meta(start.input))
-            arguments += (start.input.digest, start.idempotency_key or "", start.idempotency_ttl_ms)
-        size = sum(len(wait.start.input.data) for wait in effect.waits)
+            arguments += codec.encode_wait(wait)
+            size += len(wait.target.start.input.data) if isinstance(wait.target, ChildWait) else 0
         return self._pipeline.call(script, arguments, replies.suspended, run_id=effect.run_id, payload_bytes=size)
+
+    def step_start(self, step: StartStep) -> Future[StepRecorded]:
+        """Starts a run as a step of another one."""
+        arguments: list[Argument] = [self._now, step.run_id, step.lease_token, step.steps_recorded, MAX_STEPS]
+        arguments += (step.name, step.seq, step.close_policy, step.start.run_id, *codec.encode_start(step.start))
+        return self._pipeline.call(
+            "step_start",
+            arguments,
+            lambda reply: replies.effect_recorded(step.name.encode(), reply),
+            run_id=step.run_id,
+            payload_bytes=len(step.start.input.data),
+        )
 
     def step_emit(self, step: EmitStep) -> Future[StepRecorded]:
         """Emits an event as a step of a run."""
@@ -102,7 +118,7 @@ class LeaseScripts(Scripted):
         return self._pipeline.call(
             "step_emit",
             arguments,
-            lambda reply: replies.emit_recorded(step.name.encode(), reply),
+            lambda reply: replies.effect_recorded(step.name.encode(), reply),
             run_id=step.run_id,
             payload_bytes=len(step.event.payload.data),
         )

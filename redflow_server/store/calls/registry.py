@@ -10,7 +10,7 @@ from redflow_server.domain.registry import Assertion, Registered, Registration, 
 from redflow_server.domain.runs import Stats
 from redflow_server.domain.states import RunStatus
 from redflow_server.domain.workers import Worker
-from redflow_server.store import codec, replies
+from redflow_server.store import codec, codec_registry, replies
 from redflow_server.store.calls.scripted import Scripted
 from redflow_server.store.wire import Argument
 
@@ -26,7 +26,7 @@ class RegistryScripts(Scripted):
         """Registers the whole set of an owner's workflows."""
         arguments: list[Argument] = [self._now, registration.owner, registration.build_id, STALE_MS]
         for definition in registration.workflows:
-            arguments += codec.encode_registration(definition, registration.schedules)
+            arguments += codec_registry.encode_registration(definition, registration.schedules)
         names = [definition.name for definition in registration.workflows]
         return self._pipeline.call("register", arguments, lambda reply: replies.registered(names, reply))
 
@@ -51,7 +51,7 @@ class RegistryScripts(Scripted):
         """Keeps the descriptions of live sessions for listings; how many there are of all gateways."""
         arguments: list[Argument] = [self._now, keep_ms]
         for worker in workers:
-            arguments += (worker.session_id, codec.encode_worker(worker))
+            arguments += (worker.session_id, codec_registry.encode_worker(worker))
         return self._pipeline.call("announce_sessions", arguments, int)
 
     def forget_session(self, session_id: str) -> Future[None]:
@@ -60,7 +60,9 @@ class RegistryScripts(Scripted):
 
     def read_sessions(self) -> Future[tuple[Worker, ...]]:
         """The live sessions of all gateways."""
-        return self._pipeline.call("read_sessions", (self._now,), lambda reply: tuple(map(codec.decode_worker, reply)))
+        return self._pipeline.call(
+            "read_sessions", (self._now,), lambda reply: tuple(map(codec_registry.decode_worker, reply))
+        )
 
     def claim_prefix(self) -> Future[None]:
         """Takes the prefix for this engine. Raises PrefixTaken."""

@@ -28,6 +28,10 @@ class UpkeepScripts(Scripted):
         arguments = (self._now, lease_ms, quiet_ms, self._max_losses, limit)
         return self._pipeline.call("reap", arguments, lambda reply: Reaped(*reply))
 
+    def fire_timers(self, limit: int) -> Future[Passed]:
+        """Ends the waits whose time has come."""
+        return self._pipeline.call("fire_timers", (self._now, limit), replies.passed)
+
     def expire(self, limit: int) -> Future[Passed]:
         """Ends runs whose start or run time-out has passed."""
         return self._pipeline.call("expire", (self._now, limit), replies.passed)

@@ -1,8 +1,9 @@
 -- Ends a run that its worker stopped: canceled when that was asked for or the worker itself was stopped, else failed.
 -- KEYS    prefix
--- ARGS    now run_id token steps_recorded max_steps wanted reason failure ...final_steps(name seq kind status final elapsed_ms meta value)
+-- ARGS    now run_id token steps_recorded max_steps wanted reason failure ...final_steps(name seq kind status final tries elapsed_ms
+--         meta value)
 -- RETURNS ok status conflicts(name header) | duplicate status | steps_missing | non_deterministic name | too_many_steps name | lost
--- EMITS   lane, due, finished, stop
+-- EMITS   lane, due, finished, resolved, stop
 -- REPEAT  yes
 -- BATCH   yes
 -- ORDER   last

@@ -2,7 +2,7 @@
 -- KEYS    prefix
 -- ARGS    now run_id reason request_id
 -- RETURNS accepted | finished | missing
--- EMITS   lane, due, finished, stop
+-- EMITS   lane, due, finished, resolved, stop
 -- REPEAT  yes
 -- BATCH   yes
 --@include effects relief

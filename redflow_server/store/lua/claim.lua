@@ -3,7 +3,7 @@
 -- ARGS    now session epoch gateway count lease_ms secret max_bytes max_steps max_step_bytes ...lanes(queue workflow)
 -- RETURNS emptied-flags runs(id lane attempt max_attempts deliveries time_left parent failure input input_meta steps); a
 --         failure is there when its handler is to be run
--- EMITS   lane, due, finished, stop
+-- EMITS   lane, due, finished, resolved, stop
 -- REPEAT  no
 --@include claimable grant relief
 local stamp = ARGV[2] .. ' ' .. ARGV[3] .. ' ' .. ARGV[4]

@@ -1,9 +1,10 @@
 -- Ends a run that returned, with the steps that came along.
 -- KEYS    prefix
--- ARGS    now run_id token steps_recorded max_steps output output_meta has_output ...final_steps(name seq kind status final elapsed_ms meta value)
+-- ARGS    now run_id token steps_recorded max_steps output output_meta has_output ...final_steps(name seq kind status final tries elapsed_ms
+--         meta value)
 -- RETURNS ok status conflicts(name header) | run_failure_handler | duplicate status | steps_missing |
 --         non_deterministic name | too_many_steps name | lost
--- EMITS   lane, due, finished, stop
+-- EMITS   lane, due, finished, resolved, stop
 -- REPEAT  yes
 -- BATCH   yes
 -- ORDER   last

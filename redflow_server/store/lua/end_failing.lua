@@ -2,7 +2,7 @@
 -- KEYS    prefix
 -- ARGS    now run_id token handler_state handler_failure
 -- RETURNS ok status | duplicate status | not_allowed | lost
--- EMITS   lane, due, finished, stop
+-- EMITS   lane, due, finished, resolved, stop
 -- REPEAT  yes
 -- BATCH   yes
 -- ORDER   last

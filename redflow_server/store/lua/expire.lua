@@ -3,7 +3,7 @@
 -- KEYS    prefix
 -- ARGS    now limit
 -- RETURNS expired next_at; next_at false when there are no deadlines
--- EMITS   lane, due, finished, stop
+-- EMITS   lane, due, finished, resolved, stop
 -- REPEAT  yes
 --@include relief settle
 local expired = 0

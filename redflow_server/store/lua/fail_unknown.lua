@@ -3,7 +3,7 @@
 -- KEYS    prefix
 -- ARGS    now queue workflow grace_ms offset limit
 -- RETURNS failed next_offset is_empty; next_offset false at the end of the lane
--- EMITS   lane, due, finished, stop
+-- EMITS   lane, due, finished, resolved, stop
 -- REPEAT  yes
 --@include effects failures relief
 local queue, workflow, grace_ms = ARGV[2], ARGV[3], tonumber(ARGV[4])
@@ -13,7 +13,7 @@ if redis.call('EXISTS', workflow_key(workflow)) == 1 then return {0, false, 1 - 
 
 local function is_unknown(run)
   local here = run and run.status == 'queued' and run.queue == queue and run.workflow == workflow
-  return here and not run.typed and not run.phase and now - (tonumber(run.queuedAt or run.createdAt) or 0) >= grace_ms
+  return here and not run.typed and not run.phase and now - (tonumber(run.placedAt or run.createdAt) or 0) >= grace_ms
 end
 
 local ids, failed = redis.call('ZRANGE', lane, offset, offset + limit - 1), 0

@@ -9,8 +9,9 @@ local id = redis.call('ZRANGE', FAN_OUTS, 0, 0)[1]
 if not id then return {0, 0} end
 local KEPT = {name = true, runIds = true, expiresAt = true}
 local key = emitted_key(id)
-local fields = redis.call('HMGET', key, 'payload', 'meta', 'digest', 'availableAt', 'part', 'parts', 'expiresAt')
-local event = {id = id, payload = fields[1], meta = fields[2], digest = fields[3], available_at = fields[4]}
+local fields = redis.call('HMGET', key, 'payload', 'meta', 'digest', 'availableAt', 'part', 'parts', 'expiresAt', 'number')
+local event = {id = id, payload = fields[1], meta = fields[2], digest = fields[3], available_at = fields[4],
+  number = fields[8] ~= '' and fields[8] or nil}
 local part, parts, expires_at = tonumber(fields[5] or 0), tonumber(fields[6] or 0), tonumber(fields[7] or 0)
 local workflows = cjson.decode(redis.call('HGET', key, 'part:' .. part) or '[]')
 

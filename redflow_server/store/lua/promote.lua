@@ -2,7 +2,7 @@
 -- KEYS    prefix
 -- ARGS    now limit
 -- RETURNS promoted next_at; next_at false when nothing is scheduled
--- EMITS   lane, due, finished, stop
+-- EMITS   lane, due, finished, resolved, stop
 -- REPEAT  yes
 --@include relief settle
 local promoted = 0
@@ -12,7 +12,6 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', SCHEDULED, '-inf', now, 'LIMIT',
   local run = read_run(id)
   if run and run.status == 'scheduled' then
     put(run, 'availableAt', nil)
-    if not run.typed then put(run, 'queuedAt', now) end
     settle(run, 'queued')
     promoted = promoted + 1
   end

@@ -14,7 +14,7 @@ local function needed_until(run)
   local of_step = run.parentRunId and 'stepwf:' .. lp(run.parentRunId) .. ':'
   local is_given = not of_step or string.sub(run.idempotencyKey or '', 1, #of_step) ~= of_step
   local needed = is_given and tonumber(run.keyExpiresAt) or 0
-  for word, key in pairs({wake = awaiters_key(run.id), withdraw = waits_key(run.id)}) do
+  for word, key in pairs({wake = awaiters_key(run.id), withdraw = waits_key(run.id), close = children_key(run.id)}) do
     if redis.call('EXISTS', key) == 1 then
       put_off(word .. ' ' .. run.id)
       needed = math.max(needed, now + 60000)

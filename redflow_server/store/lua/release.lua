@@ -2,11 +2,11 @@
 -- KEYS    prefix
 -- ARGS    now run_id token stamp counts delay_ms steps_recorded max_losses
 -- RETURNS ok status | duplicate status | steps_missing | moved | lost
--- EMITS   lane, due, finished, stop
+-- EMITS   lane, due, finished, resolved, stop
 -- REPEAT  yes
 -- BATCH   yes
 -- ORDER   last
---@include losses relief settle
+--@include home losses relief settle
 local run = read_run(ARGV[2])
 local stamp, counts, delay_ms, max_losses = ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[8])
 local lost = refuse_lease(run, ARGV[3])
@@ -16,8 +16,8 @@ if counts == 'undelivered' and run.acked then return {'moved'} end
 if (tonumber(run.stepsDone) or 0) < tonumber(ARGV[7]) then return {'steps_missing'} end
 
 begin_writes()
-local wanted = 'queued'
-if counts == 'loss' then wanted = lose(run, max_losses) end
+local wanted = home_of(run)
+if counts == 'loss' and not run.parked then wanted = lose(run, max_losses) end
 if counts == 'undelivered' then wanted = miss(run, max_losses) end
 if wanted == 'queued' and delay_ms > 0 then wanted = 'scheduled' end
 -- Taken back by a gateway, the lease is lost to its holder: what that one still sends was not taken.

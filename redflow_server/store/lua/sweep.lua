@@ -4,40 +4,8 @@
 -- RETURNS next_seq repairs(run_id what); next_seq 0 at the end of the index
 -- EMITS   lane, due
 -- REPEAT  yes
---@include deadline place relief waits
+--@include deadline mend_waits place relief
 local status, before, limit = ARGV[2], ARGV[3], tonumber(ARGV[4])
-
--- A wait of whose end nobody will tell: the outbox does, if the run it is for has ended or is gone.
-local function mend_wait(run, name, target)
-  local child = read_run(target)
-  local is_told = redis.call('SADD', awaiters_key(target), awaiter(run.id, name)) == 0
-  if not child or ended(child) then
-    if redis.call('ZSCORE', OUTBOX, 'wake ' .. target) then return nil end
-    put_off('wake ' .. target)
-    return 'wait'
-  end
-  if is_told and child.awaited then return nil end
-  put(child, 'awaited', '1')
-  save(child)
-  return 'awaiter'
-end
-
--- A run that waits for nothing runs again and finds out. Of thousands of waits each pass looks at some.
-local function mend_waits(run)
-  local count, repaired = redis.call('HLEN', waits_key(run.id)), nil
-  if tonumber(run.openWaits) ~= count then
-    put(run, 'openWaits', count > 0 and count or nil)
-    repaired = 'waits'
-  end
-  local waits = count > 0 and redis.call('HRANDFIELD', waits_key(run.id), 100, 'WITHVALUES') or {}
-  for i = 1, #waits, 2 do
-    repaired = mend_wait(run, waits[i], read_wait(waits[i + 1]).target) or repaired
-  end
-  if count > 0 then return repaired end
-  set_status(run, 'queued')
-  lane_push(run)
-  return 'wait'
-end
 
 local function mend(run)
   local repaired = nil

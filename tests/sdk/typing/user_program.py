@@ -13,13 +13,16 @@ from pydantic import BaseModel
 
 from redflow_sdk import (
     BlockingContext,
+    BlockingToken,
     ChildCanceledError,
     ChildFailedError,
     Client,
     Context,
     Cron,
+    Event,
     Failure,
     FailureContext,
+    Raced,
     RetryPolicy,
     Run,
     RunFailedError,
@@ -27,6 +30,8 @@ from redflow_sdk import (
     RunInfo,
     Schedule,
     Step,
+    Token,
+    TokenFailedError,
     Worker,
     Workflow,
     workflow,
@@ -100,6 +105,63 @@ def bare_in_a_thread_without_input(ctx: BlockingContext) -> str:
     return ""
 
 
+# ---- waits ----
+
+
+@workflow(name="waits")
+async def waits(ctx: Context, order: Order) -> Receipt:
+    assert_type(await ctx.step.sleep("nap", minutes=5), None)
+    assert_type(await ctx.step.sleep_until("morning", datetime.now(UTC)), None)
+    assert_type(await ctx.step.run("tries", load, order.id, retry=RetryPolicy(max_attempts=3)), Order)
+
+    event = await ctx.step.wait_for_event("any", "paid", key="o-7", timeout=3600)
+    assert_type(event, Event[Any] | None)
+    paid = await ctx.step.wait_for_event("paid", "paid", payload_type=Order)
+    assert_type(paid, Event[Order] | None)
+    if paid is not None:
+        assert_type(paid.payload, Order)
+        assert_type(paid.time, datetime | None)
+
+    token = await ctx.step.token("approve", Receipt, timeout=86400)
+    assert_type(token, Token[Receipt])
+    assert_type(await ctx.step.run("ask", str.upper, token), str)
+    assert_type(await (await ctx.step.token("any-token")).result(), Any)
+    try:
+        assert_type(await token.result(), Receipt)
+    except TokenFailedError as error:
+        assert_type(error.failure, Failure)
+
+    assert_type(await ctx.step.run_workflow("in-time", charge, order, timeout=5), Receipt)
+    assert_type(await ctx.step.start_workflow("on-its-own", charge, order, parent_close="cancel"), str)
+
+    same = await ctx.step.race("same", a=ctx.step.run("a", load, 1), b=ctx.step.run("b", load, 2))
+    assert_type(same, Raced[Order])
+    assert_type(same.winner, str)
+    assert_type(same.value, Order)
+    first = await ctx.step.race("or-late", paid=ctx.step.wait_for_event("p", "paid"), late=ctx.step.sleep("l", 5))
+    assert_type(first.winner, str)
+    return Receipt(total=1.0)
+
+
+async def misuses(ctx: Context, order: Order) -> None:
+    await ctx.step.sleep("nap", "long")  # type: ignore[arg-type]  # no number
+    await ctx.step.wait_for_event("paid", "paid", key=7)  # type: ignore[call-overload]  # no text
+    await ctx.step.start_workflow("stop", charge, order, parent_close="stop")  # type: ignore[arg-type]  # neither
+    await ctx.step.race("values", a=1, b=2)  # type: ignore[arg-type]  # no steps
+    await ctx.step.run("tries", load, 5, retry=3)  # type: ignore[call-overload]  # no policy
+
+
+@workflow(name="waits-in-a-thread")
+def waits_in_a_thread(ctx: BlockingContext, order: Order) -> Receipt:
+    assert_type(ctx.step.sleep("nap", hours=1), None)
+    assert_type(ctx.step.wait_for_event("any", "paid"), Event[Any] | None)
+    assert_type(ctx.step.wait_for_event("paid", "paid", payload_type=Order), Event[Order] | None)
+    token = ctx.step.token("approve", Receipt)
+    assert_type(token, BlockingToken[Receipt])
+    assert_type(ctx.step.start_workflow("on-its-own", charge, order), str)
+    return token.result()
+
+
 # ---- runs and events within runs ----
 
 
@@ -122,7 +184,7 @@ async def parent(ctx: Context, order: Order) -> float:
     assert_type(await ctx.step.run_workflow("in-a-thread", resize, 5, queue="q", priority=5, max_attempts=2), list[int])
     assert_type(await ctx.step.run_workflow("nothing", tidy), None)
     assert_type(await ctx.step.run_workflow("by-name", "charge", {"id": 1}, idempotency_key="k"), Any)
-    assert_type(await ctx.step.emit_event("event", "paid", order, idempotency_ttl=5), list[str])
+    assert_type(await ctx.step.emit_event("event", "paid", order, key="o-7", idempotency_ttl=5), list[str])
     assert_type(await ctx.step.schedule_event("later", "paid", available_at=datetime.now(UTC)), list[str])
     try:
         await ctx.step.run_workflow("fails", charge, order)
@@ -205,13 +267,16 @@ async def emits(client: Client) -> None:
     assert_type(await client.emit_event("paid", Order(1), idempotency_key="k"), list[str])
     assert_type(await client.schedule_event("paid", available_at=datetime.now(UTC)), list[str])
     assert_type(await client.list_schedules(), list[Schedule])
+    assert_type(await client.emit_event("paid", key="o-7"), list[str])
+    await client.complete_token("tok", Receipt(total=1.0))
+    await client.fail_token("tok", "too dear", type="Rejected")
 
 
 # ---- workers ----
 
 
 async def works() -> None:
-    worker = Worker("localhost:7379", workflows=[charge, sweep, resize, tidy], queues=None, concurrency=50)
+    worker = Worker("localhost:7379", workflows=[charge, sweep, resize, tidy], concurrency=50, park_window=10)
     async with worker as same:
         assert_type(same, Worker)
     await worker.drain(grace=5)

@@ -41,7 +41,7 @@ class EmitEventRequest(google.protobuf.message.Message):
     def payload(self) -> redflow_sdk.proto.v1.payload_pb2.Payload: ...
     @property
     def available_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """Runs are created now and start, and waits are resolved, at this time."""
+        """Runs are created now and start at this time. Waits do not see such an event."""
 
     @property
     def idempotency_ttl(self) -> google.protobuf.duration_pb2.Duration: ...

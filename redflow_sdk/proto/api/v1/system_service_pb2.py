@@ -27,7 +27,7 @@ from redflow_sdk.proto.v1 import run_pb2 as redflow_dot_v1_dot_run__pb2
 from redflow_sdk.proto.worker.v1 import worker_pb2 as redflow_dot_worker_dot_v1_dot_worker__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#redflow/api/v1/system_service.proto\x12\x0eredflow.api.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14redflow/v1/run.proto\x1a\x1eredflow/worker/v1/worker.proto\"\x16\n\x14GetServerInfoRequest\"\xa2\x02\n\x15GetServerInfoResponse\x12\x12\n\ngateway_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x14\n\x0cmin_revision\x18\x03 \x01(\x05\x12\x14\n\x0cmax_revision\x18\x04 \x01(\x05\x12\x33\n\x0c\x63\x61pabilities\x18\x05 \x03(\x0e\x32\x1d.redflow.worker.v1.Capability\x12)\n\x06limits\x18\x06 \x01(\x0b\x32\x19.redflow.worker.v1.Limits\x12\x31\n\ndurability\x18\x07 \x01(\x0b\x32\x1d.redflow.worker.v1.Durability\x12\x15\n\rstore_version\x18\x08 \x01(\t\x12\x0e\n\x06prefix\x18\t \x01(\t\"\x11\n\x0fGetStatsRequest\"C\n\x0bStatusCount\x12%\n\x06status\x18\x01 \x01(\x0e\x32\x15.redflow.v1.RunStatus\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\";\n\tLaneDepth\x12\r\n\x05queue\x18\x01 \x01(\t\x12\x10\n\x08workflow\x18\x02 \x01(\t\x12\r\n\x05\x64\x65pth\x18\x03 \x01(\x03\"{\n\x10GetStatsResponse\x12)\n\x04runs\x18\x01 \x03(\x0b\x32\x1b.redflow.api.v1.StatusCount\x12(\n\x05lanes\x18\x02 \x03(\x0b\x32\x19.redflow.api.v1.LaneDepth\x12\x12\n\nlane_count\x18\x03 \x01(\x03\"\x14\n\x12ListWorkersRequest\"\xaf\x02\n\x06Worker\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\ngateway_id\x18\x02 \x01(\t\x12\x13\n\x0bworker_name\x18\x03 \x01(\t\x12\r\n\x05owner\x18\x04 \x01(\t\x12\x13\n\x0binstance_id\x18\x05 \x01(\t\x12\x10\n\x08\x62uild_id\x18\x06 \x01(\t\x12\'\n\x03sdk\x18\x07 \x01(\x0b\x32\x1a.redflow.worker.v1.SdkInfo\x12\x0e\n\x06queues\x18\x08 \x03(\t\x12\x11\n\tworkflows\x18\t \x03(\t\x12\x12\n\nslot_limit\x18\n \x01(\x05\x12\x0e\n\x06leases\x18\x0b \x01(\x05\x12\x10\n\x08\x64raining\x18\x0c \x01(\x08\x12\x30\n\x0c\x63onnect_time\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\">\n\x13ListWorkersResponse\x12\'\n\x07workers\x18\x01 \x03(\x0b\x32\x16.redflow.api.v1.Worker\"#\n\x11ResetStateRequest\x12\x0e\n\x06prefix\x18\x01 \x01(\t\"*\n\x12ResetStateResponse\x12\x14\n\x0c\x64\x65leted_keys\x18\x01 \x01(\x03\x32\xe9\x02\n\rSystemService\x12\\\n\rGetServerInfo\x12$.redflow.api.v1.GetServerInfoRequest\x1a%.redflow.api.v1.GetServerInfoResponse\x12M\n\x08GetStats\x12\x1f.redflow.api.v1.GetStatsRequest\x1a .redflow.api.v1.GetStatsResponse\x12V\n\x0bListWorkers\x12\".redflow.api.v1.ListWorkersRequest\x1a#.redflow.api.v1.ListWorkersResponse\x12S\n\nResetState\x12!.redflow.api.v1.ResetStateRequest\x1a\".redflow.api.v1.ResetStateResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#redflow/api/v1/system_service.proto\x12\x0eredflow.api.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14redflow/v1/run.proto\x1a\x1eredflow/worker/v1/worker.proto\"\x16\n\x14GetServerInfoRequest\"\xa2\x02\n\x15GetServerInfoResponse\x12\x12\n\ngateway_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x14\n\x0cmin_revision\x18\x03 \x01(\x05\x12\x14\n\x0cmax_revision\x18\x04 \x01(\x05\x12\x33\n\x0c\x63\x61pabilities\x18\x05 \x03(\x0e\x32\x1d.redflow.worker.v1.Capability\x12)\n\x06limits\x18\x06 \x01(\x0b\x32\x19.redflow.worker.v1.Limits\x12\x31\n\ndurability\x18\x07 \x01(\x0b\x32\x1d.redflow.worker.v1.Durability\x12\x15\n\rstore_version\x18\x08 \x01(\t\x12\x0e\n\x06prefix\x18\t \x01(\t\"\x11\n\x0fGetStatsRequest\"C\n\x0bStatusCount\x12%\n\x06status\x18\x01 \x01(\x0e\x32\x15.redflow.v1.RunStatus\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\";\n\tLaneDepth\x12\r\n\x05queue\x18\x01 \x01(\t\x12\x10\n\x08workflow\x18\x02 \x01(\t\x12\r\n\x05\x64\x65pth\x18\x03 \x01(\x03\"\xae\x01\n\x10GetStatsResponse\x12)\n\x04runs\x18\x01 \x03(\x0b\x32\x1b.redflow.api.v1.StatusCount\x12(\n\x05lanes\x18\x02 \x03(\x0b\x32\x19.redflow.api.v1.LaneDepth\x12\x12\n\nlane_count\x18\x03 \x01(\x03\x12\x19\n\x11\x65vents_remembered\x18\x04 \x01(\x03\x12\x16\n\x0e\x65vents_dropped\x18\x05 \x01(\x03\"\x14\n\x12ListWorkersRequest\"\xbf\x02\n\x06Worker\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\ngateway_id\x18\x02 \x01(\t\x12\x13\n\x0bworker_name\x18\x03 \x01(\t\x12\r\n\x05owner\x18\x04 \x01(\t\x12\x13\n\x0binstance_id\x18\x05 \x01(\t\x12\x10\n\x08\x62uild_id\x18\x06 \x01(\t\x12\'\n\x03sdk\x18\x07 \x01(\x0b\x32\x1a.redflow.worker.v1.SdkInfo\x12\x0e\n\x06queues\x18\x08 \x03(\t\x12\x11\n\tworkflows\x18\t \x03(\t\x12\x12\n\nslot_limit\x18\n \x01(\x05\x12\x0e\n\x06leases\x18\x0b \x01(\x05\x12\x10\n\x08\x64raining\x18\x0c \x01(\x08\x12\x30\n\x0c\x63onnect_time\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06parked\x18\x0e \x01(\x05\">\n\x13ListWorkersResponse\x12\'\n\x07workers\x18\x01 \x03(\x0b\x32\x16.redflow.api.v1.Worker\"#\n\x11ResetStateRequest\x12\x0e\n\x06prefix\x18\x01 \x01(\t\"*\n\x12ResetStateResponse\x12\x14\n\x0c\x64\x65leted_keys\x18\x01 \x01(\x03\x32\xe9\x02\n\rSystemService\x12\\\n\rGetServerInfo\x12$.redflow.api.v1.GetServerInfoRequest\x1a%.redflow.api.v1.GetServerInfoResponse\x12M\n\x08GetStats\x12\x1f.redflow.api.v1.GetStatsRequest\x1a .redflow.api.v1.GetStatsResponse\x12V\n\x0bListWorkers\x12\".redflow.api.v1.ListWorkersRequest\x1a#.redflow.api.v1.ListWorkersResponse\x12S\n\nResetState\x12!.redflow.api.v1.ResetStateRequest\x1a\".redflow.api.v1.ResetStateResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,18 +44,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STATUSCOUNT']._serialized_end=545
   _globals['_LANEDEPTH']._serialized_start=547
   _globals['_LANEDEPTH']._serialized_end=606
-  _globals['_GETSTATSRESPONSE']._serialized_start=608
-  _globals['_GETSTATSRESPONSE']._serialized_end=731
-  _globals['_LISTWORKERSREQUEST']._serialized_start=733
-  _globals['_LISTWORKERSREQUEST']._serialized_end=753
-  _globals['_WORKER']._serialized_start=756
-  _globals['_WORKER']._serialized_end=1059
-  _globals['_LISTWORKERSRESPONSE']._serialized_start=1061
-  _globals['_LISTWORKERSRESPONSE']._serialized_end=1123
-  _globals['_RESETSTATEREQUEST']._serialized_start=1125
-  _globals['_RESETSTATEREQUEST']._serialized_end=1160
-  _globals['_RESETSTATERESPONSE']._serialized_start=1162
-  _globals['_RESETSTATERESPONSE']._serialized_end=1204
-  _globals['_SYSTEMSERVICE']._serialized_start=1207
-  _globals['_SYSTEMSERVICE']._serialized_end=1568
+  _globals['_GETSTATSRESPONSE']._serialized_start=609
+  _globals['_GETSTATSRESPONSE']._serialized_end=783
+  _globals['_LISTWORKERSREQUEST']._serialized_start=785
+  _globals['_LISTWORKERSREQUEST']._serialized_end=805
+  _globals['_WORKER']._serialized_start=808
+  _globals['_WORKER']._serialized_end=1127
+  _globals['_LISTWORKERSRESPONSE']._serialized_start=1129
+  _globals['_LISTWORKERSRESPONSE']._serialized_end=1191
+  _globals['_RESETSTATEREQUEST']._serialized_start=1193
+  _globals['_RESETSTATEREQUEST']._serialized_end=1228
+  _globals['_RESETSTATERESPONSE']._serialized_start=1230
+  _globals['_RESETSTATERESPONSE']._serialized_end=1272
+  _globals['_SYSTEMSERVICE']._serialized_start=1275
+  _globals['_SYSTEMSERVICE']._serialized_end=1636
 # @@protoc_insertion_point(module_scope)

@@ -135,8 +135,13 @@ class GetStatsResponse(google.protobuf.message.Message):
     RUNS_FIELD_NUMBER: builtins.int
     LANES_FIELD_NUMBER: builtins.int
     LANE_COUNT_FIELD_NUMBER: builtins.int
+    EVENTS_REMEMBERED_FIELD_NUMBER: builtins.int
+    EVENTS_DROPPED_FIELD_NUMBER: builtins.int
     lane_count: builtins.int
     """Lanes that are not empty."""
+    events_remembered: builtins.int
+    """Events that waits can still get, and those that were forgotten early because there were too many."""
+    events_dropped: builtins.int
     @property
     def runs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StatusCount]: ...
     @property
@@ -149,8 +154,10 @@ class GetStatsResponse(google.protobuf.message.Message):
         runs: collections.abc.Iterable[Global___StatusCount] | None = ...,
         lanes: collections.abc.Iterable[Global___LaneDepth] | None = ...,
         lane_count: builtins.int = ...,
+        events_remembered: builtins.int = ...,
+        events_dropped: builtins.int = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["lane_count", b"lane_count", "lanes", b"lanes", "runs", b"runs"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["events_dropped", b"events_dropped", "events_remembered", b"events_remembered", "lane_count", b"lane_count", "lanes", b"lanes", "runs", b"runs"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___GetStatsResponse: typing_extensions.TypeAlias = GetStatsResponse
@@ -182,6 +189,7 @@ class Worker(google.protobuf.message.Message):
     LEASES_FIELD_NUMBER: builtins.int
     DRAINING_FIELD_NUMBER: builtins.int
     CONNECT_TIME_FIELD_NUMBER: builtins.int
+    PARKED_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     gateway_id: builtins.str
     worker_name: builtins.str
@@ -191,6 +199,8 @@ class Worker(google.protobuf.message.Message):
     slot_limit: builtins.int
     leases: builtins.int
     draining: builtins.bool
+    parked: builtins.int
+    """Leases among `leases` whose handlers wait in its memory: they take up no slot."""
     @property
     def sdk(self) -> redflow_sdk.proto.worker.v1.worker_pb2.SdkInfo: ...
     @property
@@ -215,10 +225,11 @@ class Worker(google.protobuf.message.Message):
         leases: builtins.int = ...,
         draining: builtins.bool = ...,
         connect_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        parked: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["connect_time", b"connect_time", "sdk", b"sdk"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["build_id", b"build_id", "connect_time", b"connect_time", "draining", b"draining", "gateway_id", b"gateway_id", "instance_id", b"instance_id", "leases", b"leases", "owner", b"owner", "queues", b"queues", "sdk", b"sdk", "session_id", b"session_id", "slot_limit", b"slot_limit", "worker_name", b"worker_name", "workflows", b"workflows"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["build_id", b"build_id", "connect_time", b"connect_time", "draining", b"draining", "gateway_id", b"gateway_id", "instance_id", b"instance_id", "leases", b"leases", "owner", b"owner", "parked", b"parked", "queues", b"queues", "sdk", b"sdk", "session_id", b"session_id", "slot_limit", b"slot_limit", "worker_name", b"worker_name", "workflows", b"workflows"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___Worker: typing_extensions.TypeAlias = Worker

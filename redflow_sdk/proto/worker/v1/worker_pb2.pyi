@@ -11,7 +11,6 @@ import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
 import google.protobuf.timestamp_pb2
-import redflow_sdk.proto.v1.event_pb2
 import redflow_sdk.proto.v1.failure_pb2
 import redflow_sdk.proto.v1.payload_pb2
 import redflow_sdk.proto.v1.run_pb2
@@ -476,21 +475,21 @@ class HeldLease(google.protobuf.message.Message):
 
     LEASE_TOKEN_FIELD_NUMBER: builtins.int
     STATE_FIELD_NUMBER: builtins.int
-    PARKED_ON_FIELD_NUMBER: builtins.int
+    OPEN_WAITS_FIELD_NUMBER: builtins.int
     lease_token: builtins.str
     state: Global___LeaseState.ValueType
     @property
-    def parked_on(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """The steps a parked run waits for."""
+    def open_waits(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The steps that its handler waits for, parked or not. What the store knows of their outcomes is in the reply."""
 
     def __init__(
         self,
         *,
         lease_token: builtins.str = ...,
         state: Global___LeaseState.ValueType = ...,
-        parked_on: collections.abc.Iterable[builtins.str] | None = ...,
+        open_waits: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["lease_token", b"lease_token", "parked_on", b"parked_on", "state", b"state"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["lease_token", b"lease_token", "open_waits", b"open_waits", "state", b"state"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___HeldLease: typing_extensions.TypeAlias = HeldLease
@@ -633,7 +632,8 @@ class StepReport(google.protobuf.message.Message):
     FAILURE_FIELD_NUMBER: builtins.int
     FINAL_FIELD_NUMBER: builtins.int
     ELAPSED_FIELD_NUMBER: builtins.int
-    WITHDRAWS_FIELD_NUMBER: builtins.int
+    RIVALS_FIELD_NUMBER: builtins.int
+    TRIES_FIELD_NUMBER: builtins.int
     request_id: builtins.int
     lease_token: builtins.str
     steps_recorded: builtins.int
@@ -645,6 +645,8 @@ class StepReport(google.protobuf.message.Message):
     """SUCCEEDED or FAILED."""
     final: builtins.bool
     """A failure the handler has seen: a replay in the same attempt raises it again."""
+    tries: builtins.int
+    """How often the function was called in this attempt."""
     @property
     def output(self) -> redflow_sdk.proto.v1.payload_pb2.Payload: ...
     @property
@@ -652,8 +654,8 @@ class StepReport(google.protobuf.message.Message):
     @property
     def elapsed(self) -> google.protobuf.duration_pb2.Duration: ...
     @property
-    def withdraws(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Waits of the same race that this step's success withdraws."""
+    def rivals(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The waits of its race: its success withdraws those that are open. The answer has the outcomes of the others."""
 
     def __init__(
         self,
@@ -669,11 +671,12 @@ class StepReport(google.protobuf.message.Message):
         failure: redflow_sdk.proto.v1.failure_pb2.Failure | None = ...,
         final: builtins.bool = ...,
         elapsed: google.protobuf.duration_pb2.Duration | None = ...,
-        withdraws: collections.abc.Iterable[builtins.str] | None = ...,
+        rivals: collections.abc.Iterable[builtins.str] | None = ...,
+        tries: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["elapsed", b"elapsed", "failure", b"failure", "outcome", b"outcome", "output", b"output"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["elapsed", b"elapsed", "failure", b"failure", "final", b"final", "lease_token", b"lease_token", "outcome", b"outcome", "output", b"output", "request_id", b"request_id", "status", b"status", "step_kind", b"step_kind", "step_name", b"step_name", "step_seq", b"step_seq", "steps_recorded", b"steps_recorded", "withdraws", b"withdraws"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["elapsed", b"elapsed", "failure", b"failure", "final", b"final", "lease_token", b"lease_token", "outcome", b"outcome", "output", b"output", "request_id", b"request_id", "rivals", b"rivals", "status", b"status", "step_kind", b"step_kind", "step_name", b"step_name", "step_seq", b"step_seq", "steps_recorded", b"steps_recorded", "tries", b"tries"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_outcome: typing_extensions.TypeAlias = typing.Literal["output", "failure"]
     _WhichOneofArgType_outcome: typing_extensions.TypeAlias = typing.Literal["outcome", b"outcome"]
@@ -688,16 +691,22 @@ class TimerWait(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     DELAY_FIELD_NUMBER: builtins.int
+    UNTIL_TIME_FIELD_NUMBER: builtins.int
     @property
     def delay(self) -> google.protobuf.duration_pb2.Duration: ...
+    @property
+    def until_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """A moment of Redis' clock, instead of a delay."""
+
     def __init__(
         self,
         *,
         delay: google.protobuf.duration_pb2.Duration | None = ...,
+        until_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["delay", b"delay"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["delay", b"delay", "until_time", b"until_time"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["delay", b"delay"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["delay", b"delay", "until_time", b"until_time"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___TimerWait: typing_extensions.TypeAlias = TimerWait
@@ -854,7 +863,7 @@ class Wait(google.protobuf.message.Message):
     step_name: builtins.str
     step_seq: builtins.int
     group: builtins.str
-    """Waits of one race carry the same group: the first to be resolved withdraws the others."""
+    """Waits of one race carry the same group, and begin together: the first to be resolved withdraws the others."""
     @property
     def timer(self) -> Global___TimerWait: ...
     @property
@@ -934,23 +943,23 @@ class EmitCommand(google.protobuf.message.Message):
 Global___EmitCommand: typing_extensions.TypeAlias = EmitCommand
 
 @typing.final
-class WithdrawCommand(google.protobuf.message.Message):
-    """Withdraws open waits."""
+class WaitCommand(google.protobuf.message.Message):
+    """Waits that begin while other steps of the run are at work. Those of one race come together."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STEP_NAMES_FIELD_NUMBER: builtins.int
+    WAITS_FIELD_NUMBER: builtins.int
     @property
-    def step_names(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def waits(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Wait]: ...
     def __init__(
         self,
         *,
-        step_names: collections.abc.Iterable[builtins.str] | None = ...,
+        waits: collections.abc.Iterable[Global___Wait] | None = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["step_names", b"step_names"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["waits", b"waits"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
-Global___WithdrawCommand: typing_extensions.TypeAlias = WithdrawCommand
+Global___WaitCommand: typing_extensions.TypeAlias = WaitCommand
 
 @typing.final
 class StepCommand(google.protobuf.message.Message):
@@ -966,20 +975,19 @@ class StepCommand(google.protobuf.message.Message):
     WAIT_FIELD_NUMBER: builtins.int
     START_CHILD_FIELD_NUMBER: builtins.int
     EMIT_EVENT_FIELD_NUMBER: builtins.int
-    WITHDRAW_FIELD_NUMBER: builtins.int
     request_id: builtins.int
     lease_token: builtins.str
     steps_recorded: builtins.int
     step_name: builtins.str
     step_seq: builtins.int
     @property
-    def wait(self) -> Global___Wait: ...
+    def wait(self) -> Global___WaitCommand:
+        """Its waits are steps of their own: `step_name` is not read."""
+
     @property
     def start_child(self) -> Global___ChildStart: ...
     @property
     def emit_event(self) -> Global___EmitCommand: ...
-    @property
-    def withdraw(self) -> Global___WithdrawCommand: ...
     def __init__(
         self,
         *,
@@ -988,16 +996,15 @@ class StepCommand(google.protobuf.message.Message):
         steps_recorded: builtins.int = ...,
         step_name: builtins.str = ...,
         step_seq: builtins.int = ...,
-        wait: Global___Wait | None = ...,
+        wait: Global___WaitCommand | None = ...,
         start_child: Global___ChildStart | None = ...,
         emit_event: Global___EmitCommand | None = ...,
-        withdraw: Global___WithdrawCommand | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["command", b"command", "emit_event", b"emit_event", "start_child", b"start_child", "wait", b"wait", "withdraw", b"withdraw"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["command", b"command", "emit_event", b"emit_event", "start_child", b"start_child", "wait", b"wait"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["command", b"command", "emit_event", b"emit_event", "lease_token", b"lease_token", "request_id", b"request_id", "start_child", b"start_child", "step_name", b"step_name", "step_seq", b"step_seq", "steps_recorded", b"steps_recorded", "wait", b"wait", "withdraw", b"withdraw"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["command", b"command", "emit_event", b"emit_event", "lease_token", b"lease_token", "request_id", b"request_id", "start_child", b"start_child", "step_name", b"step_name", "step_seq", b"step_seq", "steps_recorded", b"steps_recorded", "wait", b"wait"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: typing_extensions.TypeAlias = typing.Literal["wait", "start_child", "emit_event", "withdraw"]
+    _WhichOneofReturnType_command: typing_extensions.TypeAlias = typing.Literal["wait", "start_child", "emit_event"]
     _WhichOneofArgType_command: typing_extensions.TypeAlias = typing.Literal["command", b"command"]
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 
@@ -1386,14 +1393,13 @@ Global___SessionOpened: typing_extensions.TypeAlias = SessionOpened
 
 @typing.final
 class HeartbeatReply(google.protobuf.message.Message):
-    """Answer to a heartbeat; repairs every lost push."""
+    """Answer to a heartbeat; repairs every lost push, with the wait resolutions that follow it."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     SEQUENCE_FIELD_NUMBER: builtins.int
     CANCELLATIONS_FIELD_NUMBER: builtins.int
     LOST_LEASE_TOKENS_FIELD_NUMBER: builtins.int
-    WAIT_RESOLUTIONS_FIELD_NUMBER: builtins.int
     sequence: builtins.int
     """The heartbeat answered; 0 when the gateway is there but could not renew any lease. Of several replies that are due
     at once only the newest is sent: earlier heartbeats get none.
@@ -1402,17 +1408,14 @@ class HeartbeatReply(google.protobuf.message.Message):
     def cancellations(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Cancellation]: ...
     @property
     def lost_lease_tokens(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
-    @property
-    def wait_resolutions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___WaitResolution]: ...
     def __init__(
         self,
         *,
         sequence: builtins.int = ...,
         cancellations: collections.abc.Iterable[Global___Cancellation] | None = ...,
         lost_lease_tokens: collections.abc.Iterable[builtins.str] | None = ...,
-        wait_resolutions: collections.abc.Iterable[Global___WaitResolution] | None = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["cancellations", b"cancellations", "lost_lease_tokens", b"lost_lease_tokens", "sequence", b"sequence", "wait_resolutions", b"wait_resolutions"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["cancellations", b"cancellations", "lost_lease_tokens", b"lost_lease_tokens", "sequence", b"sequence"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___HeartbeatReply: typing_extensions.TypeAlias = HeartbeatReply
@@ -1527,11 +1530,13 @@ class StepSnapshot(google.protobuf.message.Message):
     OUTPUT_FIELD_NUMBER: builtins.int
     FAILURE_FIELD_NUMBER: builtins.int
     OUTPUT_REF_FIELD_NUMBER: builtins.int
-    EVENT_FIELD_NUMBER: builtins.int
     FINAL_FIELD_NUMBER: builtins.int
     RESOLVED_SEQ_FIELD_NUMBER: builtins.int
     CHILD_RUN_ID_FIELD_NUMBER: builtins.int
-    WAIT_REMAINING_FIELD_NUMBER: builtins.int
+    EVENT_ID_FIELD_NUMBER: builtins.int
+    EVENT_TIME_FIELD_NUMBER: builtins.int
+    TRIES_FIELD_NUMBER: builtins.int
+    TOKEN_FIELD_NUMBER: builtins.int
     step_name: builtins.str
     step_seq: builtins.int
     step_kind: redflow_sdk.proto.v1.run_pb2.StepKind.ValueType
@@ -1543,6 +1548,14 @@ class StepSnapshot(google.protobuf.message.Message):
     resolved_seq: builtins.int
     """Order in which waits were resolved; SDKs order by it, never by arrival."""
     child_run_id: builtins.str
+    event_id: builtins.str
+    """The event that a wait has got, whose payload is the output. A wait for an event that succeeded without one has timed
+    out.
+    """
+    tries: builtins.int
+    """Calls of the function in that attempt."""
+    token: builtins.str
+    """What completes the wait, for a wait for a token."""
     @property
     def output(self) -> redflow_sdk.proto.v1.payload_pb2.Payload: ...
     @property
@@ -1550,11 +1563,7 @@ class StepSnapshot(google.protobuf.message.Message):
     @property
     def output_ref(self) -> Global___OutputRef: ...
     @property
-    def event(self) -> redflow_sdk.proto.v1.event_pb2.Event: ...
-    @property
-    def wait_remaining(self) -> google.protobuf.duration_pb2.Duration:
-        """Time left until the wait ends."""
-
+    def event_time(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     def __init__(
         self,
         *,
@@ -1566,17 +1575,19 @@ class StepSnapshot(google.protobuf.message.Message):
         output: redflow_sdk.proto.v1.payload_pb2.Payload | None = ...,
         failure: redflow_sdk.proto.v1.failure_pb2.Failure | None = ...,
         output_ref: Global___OutputRef | None = ...,
-        event: redflow_sdk.proto.v1.event_pb2.Event | None = ...,
         final: builtins.bool = ...,
         resolved_seq: builtins.int = ...,
         child_run_id: builtins.str = ...,
-        wait_remaining: google.protobuf.duration_pb2.Duration | None = ...,
+        event_id: builtins.str = ...,
+        event_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        tries: builtins.int = ...,
+        token: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["event", b"event", "failure", b"failure", "output", b"output", "output_ref", b"output_ref", "value", b"value", "wait_remaining", b"wait_remaining"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["event_time", b"event_time", "failure", b"failure", "output", b"output", "output_ref", b"output_ref", "value", b"value"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["attempt", b"attempt", "child_run_id", b"child_run_id", "event", b"event", "failure", b"failure", "final", b"final", "output", b"output", "output_ref", b"output_ref", "resolved_seq", b"resolved_seq", "status", b"status", "step_kind", b"step_kind", "step_name", b"step_name", "step_seq", b"step_seq", "value", b"value", "wait_remaining", b"wait_remaining"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["attempt", b"attempt", "child_run_id", b"child_run_id", "event_id", b"event_id", "event_time", b"event_time", "failure", b"failure", "final", b"final", "output", b"output", "output_ref", b"output_ref", "resolved_seq", b"resolved_seq", "status", b"status", "step_kind", b"step_kind", "step_name", b"step_name", "step_seq", b"step_seq", "token", b"token", "tries", b"tries", "value", b"value"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_value: typing_extensions.TypeAlias = typing.Literal["output", "failure", "output_ref", "event"]
+    _WhichOneofReturnType_value: typing_extensions.TypeAlias = typing.Literal["output", "failure", "output_ref"]
     _WhichOneofArgType_value: typing_extensions.TypeAlias = typing.Literal["value", b"value"]
     def WhichOneof(self, oneof_group: _WhichOneofArgType_value) -> _WhichOneofReturnType_value | None: ...
 
@@ -1614,7 +1625,7 @@ Global___Cancellation: typing_extensions.TypeAlias = Cancellation
 
 @typing.final
 class WaitResolution(google.protobuf.message.Message):
-    """A wait of a parked or suspending run has its value."""
+    """A wait of a run that the worker has in memory is over. A parked handler has its slot again from here on."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -1622,7 +1633,9 @@ class WaitResolution(google.protobuf.message.Message):
     STEP_FIELD_NUMBER: builtins.int
     lease_token: builtins.str
     @property
-    def step(self) -> Global___StepSnapshot: ...
+    def step(self) -> Global___StepSnapshot:
+        """Without a status: the store has lost the wait, which is to be asked for again."""
+
     def __init__(
         self,
         *,

@@ -1,21 +1,15 @@
--- Registers a wait that was judged new, and starts its run; a wait for a run that has ended, or cannot be, is over.
---@include child outcome resolve
+-- Registers a wait that was judged new: sets its timer, starts its run, looks for its event. One that has its outcome
+-- already, or cannot have one, is over at once.
+--@include await_child event_memory open_wait
+local function await_event(run, wait)
+  open_wait(run, wait, wait.target)
+  if take_event(run, wait.name, wait.target) then return end
+  redis.call('ZADD', event_waits_key(wait.target), redis.call('INCR', EVENT_SEQ), awaiter(run.id, wait.name))
+end
+
 local function await(run, wait)
-  local child, refused, missed = child_of(run, wait.start)
-  local target, at = child and child.id or refused ~= 'unknown_workflow' and missed or '', string.format('%.0f', now)
-  redis.call('HSET', steps_key(run.id), 's:' .. wait.name, write_header({status = 'waiting', kind = 'child',
-    seq = wait.seq, attempt = run.attempt, final = '0', startedAt = at, finishedAt = '', size = '0', target = target,
-    meta = ''}), 'o:' .. wait.name, '')
-  redis.call('HSET', waits_key(run.id), wait.name, table.concat({'child', at, target}, '|'))
-  put(run, 'openWaits', (tonumber(run.openWaits) or 0) + 1)
-  if refused then return resolve(run, wait.name, failed_with(refused, missed)) end
-  if ended(child) and not is_full() then
-    local outcome = outcome_of(child)
-    count_effect(#outcome.value)
-    return resolve(run, wait.name, outcome)
-  end
-  redis.call('SADD', awaiters_key(target), awaiter(run.id, wait.name))
-  if ended(child) then return put_off('wake ' .. target) end
-  put(child, 'awaited', '1')
-  save(child)
+  if wait.kind == 'child' then return await_child(run, wait) end
+  if wait.kind == 'event' then return await_event(run, wait) end
+  open_wait(run, wait, wait.target)
+  if wait.kind == 'timer' and tonumber(wait.deadline) <= now then resolve(run, wait.name, NOTHING) end
 end

@@ -1,7 +1,10 @@
 -- Whether runs would wait for each other in a circle.
 --@include reached waits
 local function targets_of(id, follow)
-  for _, entry in ipairs(redis.call('HVALS', waits_key(id))) do follow(read_wait(entry).target) end
+  for _, entry in ipairs(redis.call('HVALS', waits_key(id))) do
+    local wait = read_wait(entry)
+    if wait.kind == 'child' then follow(wait.target) end
+  end
 end
 
 local function awaiters_of(id, follow)

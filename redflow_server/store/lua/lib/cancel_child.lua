@@ -6,7 +6,7 @@ local function cancel_child(id)
   if not run or ended(run) or given(run.cancelRequestedAt) or redis.call('EXISTS', awaiters_key(id)) == 1 then return end
   count_effect(0)
   put(run, 'cancelRequestedAt', now)
-  put(run, 'cancelReason', 'the run that awaited it has ended')
+  put(run, 'cancelReason', 'no run needs it any more')
   if run.leaseToken then
     save(run)
     redis.call('PUBLISH', gateway_channel(gateway_of(run)), 'stop ' .. run.leaseToken .. ' parent ' .. run.cancelReason)

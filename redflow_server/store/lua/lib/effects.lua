@@ -1,5 +1,5 @@
 -- What the end of a run means for others: runs that await it go on, runs that only it awaits end too.
---@include outcome resolve withdraw
+--@include close_children outcome resolve withdraw
 
 -- Of a run that has ended, which may have thousands of open waits.
 function withdraw_waits(run)
@@ -7,7 +7,7 @@ function withdraw_waits(run)
   for i = 1, #waits, 2 do
     if is_full() then break end
     count_effect(0)
-    withdraw(run, waits[i], read_wait(waits[i + 1]).target)
+    withdraw(run, waits[i], read_wait(waits[i + 1]))
   end
   if redis.call('EXISTS', waits_key(run.id)) == 1 then put_off('withdraw ' .. run.id) end
 end

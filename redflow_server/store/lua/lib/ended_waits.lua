@@ -2,16 +2,6 @@
 --@include keys step
 local MAX_ANSWER_BYTES = 1024 * 1024
 
--- All steps of a run that wait for another one, or did.
-local function child_steps(run)
-  local steps = {}
-  for _, field in ipairs(redis.call('HKEYS', steps_key(run.id))) do
-    local header = string.sub(field, 1, 2) == 's:' and read_header(redis.call('HGET', steps_key(run.id), field))
-    if header and header.kind == 'child' then steps[#steps + 1] = {name = string.sub(field, 3)} end
-  end
-  return steps
-end
-
 local function ended_waits(run, waits)
   local steps, bytes = {}, 0
   for _, wait in ipairs(waits) do

@@ -20,6 +20,6 @@ end
 local function start_subscriber(event, workflow, queue)
   local start = {id = subscriber_id(event.id, workflow), workflow = workflow, queue = queue, max_attempts = '',
     priority = '0', typed = '1', input = event.payload, input_meta = event.meta, digest = event.digest,
-    available_at = event.available_at, key = ''}
+    available_at = event.available_at, key = '', event_seq = event.number}
   if not read_run(start.id) and routed(start) then start_run(start) end
 end

@@ -1,11 +1,11 @@
--- Ends a run, for every script: nothing else writes a terminal status. The caller has taken it out of its lane, its
--- schedule or its lease, and has written its output or failure.
+-- Ends a run, for every script: nothing else writes a terminal status. The caller has taken it out of its place, and has
+-- written its output or failure.
 --@include index now
 local ENDED_WITHOUT = {'availableAt', 'place', 'waiters', 'losses', 'undelivered', 'runDeadline', 'startDeadline',
-  'timeoutRequestedAt', 'retryPolicy', 'stepsBytes', 'typed', 'queuedAt', 'phase', 'failingDeadline', 'handlerMs',
-  'openWaits', 'awaited'}
--- What its end means for other runs: in effects.lua, which every script that ends runs includes too.
-local withdraw_waits, wake_awaiters
+  'timeoutRequestedAt', 'retryPolicy', 'stepsBytes', 'typed', 'placedAt', 'phase', 'failingDeadline', 'handlerMs',
+  'openWaits', 'awaited', 'eventSeq', 'resolutions', 'cursors', 'children'}
+-- What its end means for others: in effects.lua, which every script that ends runs includes too.
+local withdraw_waits, close_children, wake_awaiters
 
 local function tell_waiters(run)
   for gateway_id in string.gmatch(run.waiters, '%S+') do
@@ -16,8 +16,8 @@ end
 local function finish(run, status)
   if run.runDeadline or run.startDeadline or run.failingDeadline then redis.call('ZREM', DEADLINES, run.id) end
   if run.waiters then tell_waiters(run) end
-  local has_waits, is_awaited = run.openWaits, run.awaited
-  -- Nobody has said what became of its failure handler.
+  if run.cursors then redis.call('DEL', cursors_key(run.id)) end
+  local has_waits, has_children, is_awaited = run.openWaits, run.children, run.awaited
   if run.phase and not run.failureHandler then put(run, 'failureHandler', 'not_run') end
   set_status(run, status)
   put(run, 'finishedAt', math.max(now, tonumber(run.startedAt) or 0))
@@ -25,5 +25,6 @@ local function finish(run, status)
   redis.call('ZADD', finished_key(status), run.finishedAt, run.id)
   save(run)
   if has_waits then withdraw_waits(run) end
+  if has_children then close_children(run) end
   if is_awaited then wake_awaiters(run.id) end
 end

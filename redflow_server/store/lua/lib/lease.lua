@@ -8,7 +8,7 @@ end
 
 local function end_lease(run)
   redis.call('ZREM', LEASES, run.id)
-  for _, field in ipairs({'leaseToken', 'leaseOwner', 'acked'}) do put(run, field, nil) end
+  for _, field in ipairs({'leaseToken', 'leaseOwner', 'acked', 'parked', 'woken'}) do put(run, field, nil) end
 end
 
 -- The holder gives the lease back; `ended_as` is what it hears when it repeats the item that did so.

@@ -7,6 +7,6 @@ local function leave_to_fan_out(event, workflows, size)
     redis.call('HSET', key, 'part:' .. part, cjson.encode(names))
   end
   redis.call('HSET', key, 'payload', event.payload, 'meta', event.meta, 'digest', event.digest, 'availableAt',
-    event.available_at, 'part', 1, 'parts', parts)
+    event.available_at, 'number', event.number or '', 'part', 1, 'parts', parts)
   due_at(FAN_OUTS, 'outbox', now, event.id)
 end

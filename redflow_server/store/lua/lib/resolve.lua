@@ -1,21 +1,26 @@
--- Gives an open wait of a run its outcome, for ever. A run that has no lease goes on; one that has hears of it when it
--- asks. A run that is gone or has ended is left alone.
---@include index lane now run step
+-- Gives an open wait of a run its outcome, for ever, and withdraws those that have lost the race against it. A run that
+-- has no lease goes on; the gateway of one that has is told. A run that is gone or has ended is left alone.
+--@include index lane now run tell_holder withdraw
 local function resolve(run, name, outcome)
-  if not run or ended(run) or redis.call('HDEL', waits_key(run.id), name) == 0 then return end
+  local entry = run and not ended(run) and redis.call('HGET', waits_key(run.id), name)
+  if not entry then return end
+  local wait = read_wait(entry)
+  close_wait(run, name, wait)
   local step = read_header(redis.call('HGET', steps_key(run.id), 's:' .. name))
   step.status, step.final, step.attempt, step.meta = outcome.status, '1', run.attempt, outcome.meta
   step.size, step.finishedAt = tostring(#outcome.value), string.format('%.0f', now)
+  step.resolved, step.target = number_resolution(run), outcome.target or step.target
   redis.call('HSET', steps_key(run.id), 's:' .. name, write_header(step), 'o:' .. name, outcome.value)
   put(run, 'stepsDone', (tonumber(run.stepsDone) or 0) + 1)
   put(run, 'stepsBytes', (tonumber(run.stepsBytes) or 0) + #outcome.value)
   local open = (tonumber(run.openWaits) or 1) - 1
+  if wait.group ~= '' then open = open - withdraw_rivals(run, wait.group) end
   put(run, 'openWaits', open > 0 and open or nil)
   put(run, 'losses', nil)
   put(run, 'undelivered', nil)
+  if run.leaseToken then tell_holder(run, name) end
   if run.status == 'waiting' then
-    -- Without a worker for its workflow it has a grace from now on, not from its start.
-    if not run.typed then put(run, 'queuedAt', now) end
+    put(run, 'placedAt', now)
     set_status(run, 'queued')
     lane_push(run)
   end

@@ -19,6 +19,8 @@ local function settle(run, wanted, at)
     return status
   end
   set_status(run, status)
+  -- Without a worker for its workflow it has a grace from now on, not from its start.
+  if status ~= 'waiting' then put(run, 'placedAt', now) end
   if status == 'queued' then lane_push(run) end
   if status == 'scheduled' then schedule(run, at) end
   save(run)

@@ -1,8 +1,16 @@
--- A run's open waits stand in a hash, step -> `kind|since|target`; the run that is awaited knows by whom, run and step.
+-- A run's open waits stand in a hash, step -> `kind|since|deadline|<bytes of group>:<group><target>`. The target is the
+-- run, the channel of events or the token that it waits for. Who waits is said elsewhere as run and step: to the run
+-- that is awaited, on the channel, and at the deadline.
 --@include due now
 local function read_wait(entry)
-  local kind, since, target = string.match(entry, '^(%a*)|(%d*)|(.*)$')
-  return {kind = kind, since = since, target = target}
+  local kind, since, deadline, size, rest = string.match(entry, '^(%a*)|(%d*)|(%d*)|(%d+):(.*)$')
+  size, rest = tonumber(size) or 0, rest or ''
+  return {kind = kind or '', since = since or '', deadline = deadline or '', group = string.sub(rest, 1, size),
+    target = string.sub(rest, size + 1)}
+end
+
+local function write_wait(wait)
+  return table.concat({wait.kind, wait.since, wait.deadline, lp(wait.group) .. wait.target}, '|')
 end
 
 local function awaiter(id, step) return id .. ' ' .. step end

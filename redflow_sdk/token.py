@@ -1,0 +1,53 @@
+"""Completion tokens: what a handler gives to people and webhooks, and waits for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from redflow_sdk._step_calls import StepRunner, WaitCall
+
+OutputT = TypeVar("OutputT")
+
+
+class Token(str, Generic[OutputT]):
+    """An opaque string: whoever has it can complete or fail the step once, by any client."""
+
+    __slots__ = ("_call", "_runner")
+    _call: WaitCall
+    _runner: StepRunner
+
+    @classmethod
+    def of(cls, text: str, call: WaitCall, runner: StepRunner) -> Token[OutputT]:
+        """A token that is completed by `call`."""
+        token: Token[OutputT] = cls(text)
+        token._call, token._runner = call, runner
+        return token
+
+    async def result(self) -> OutputT:
+        """What it is completed with. The run takes up no slot of its worker meanwhile.
+
+        Raises TokenFailedError when somebody has failed it, and TimeoutError when nobody has completed it in time.
+        """
+        value: OutputT = await self._runner.completed(self._call)
+        return value
+
+
+class BlockingToken(str, Generic[OutputT]):
+    """The token of a handler in a thread."""
+
+    __slots__ = ("_call", "_runner")
+    _call: WaitCall
+    _runner: StepRunner
+
+    @classmethod
+    def of(cls, text: str, call: WaitCall, runner: StepRunner) -> BlockingToken[OutputT]:
+        """A token that is completed by `call`."""
+        token: BlockingToken[OutputT] = cls(text)
+        token._call, token._runner = call, runner
+        return token
+
+    def result(self) -> OutputT:
+        """What it is completed with, like `Token.result`."""
+        value: OutputT = self._runner.on_loop(self._runner.completed(self._call))
+        return value

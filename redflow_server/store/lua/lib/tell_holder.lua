@@ -1,0 +1,13 @@
+-- Numbers the ends of waits, and has the holder of the lease told of them.
+--@include lease save
+local function number_resolution(run)
+  put(run, 'resolutions', (tonumber(run.resolutions) or 0) + 1)
+  return string.format('%.0f', run.resolutions)
+end
+
+-- The worker has it in memory, at work or parked: it hears of the outcome, unless it is asking just now.
+local function tell_holder(run, name)
+  if run.parked then put(run, 'woken', '1') end
+  if run.is_asking then return end
+  redis.call('PUBLISH', gateway_channel(gateway_of(run)), 'resolved ' .. run.leaseToken .. ' ' .. name)
+end
