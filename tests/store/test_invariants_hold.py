@@ -12,7 +12,6 @@ from redis.asyncio import Redis
 
 from redflow_sdk import Client, Context, RetryPolicy, workflow
 from redflow_server.domain.leases import ClaimedRun, ClosePolicy
-from redflow_server.domain.waits import event_channel
 from redflow_server.store.invariants import check
 from redflow_server.store.keys import Keys, lane_name
 from redflow_server.store.scripts import load_scripts
@@ -219,10 +218,8 @@ async def start(store: Store, lease: ClaimedRun) -> None:
 
 LOOKED_INTO_FOR_WAITS: Final[dict[str, Callable[[Keys], str]]] = {
     "the timers": lambda keys: keys.timers,
-    "a channel": lambda keys: keys.event_waits(event_channel("large", None)),
     "the event memory": lambda keys: keys.event_memory,
     "the deliveries": lambda keys: keys.deliveries,
-    "the leases": lambda keys: keys.leases,
 }
 
 
