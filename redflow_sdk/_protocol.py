@@ -236,11 +236,12 @@ class WorkerProtocol:
         """Accepts the runs there is room for."""
         receipts: list[Receipt] = []
         accepted: list[Assignment] = []
+        room = self.slot_limit - self._leases.busy
         for assignment in assignments:
             if assignment.lease_token in self._leases:
                 receipts.append(Receipt(assignment.lease_token))
                 continue
-            rejected = self._reject(assignment)
+            rejected = self._reject(assignment, room - len(accepted))
             receipts.append(Receipt(assignment.lease_token, rejected))
             if rejected is None:
                 self._leases.add(assignment)
@@ -249,13 +250,13 @@ class WorkerProtocol:
             self._handlers.assign(tuple(accepted), self.max_payload_bytes)
         return receipts
 
-    def _reject(self, assignment: Assignment) -> RejectReason | None:
+    def _reject(self, assignment: Assignment, room: int) -> RejectReason | None:
         if assignment.workflow not in self._known:
             return RejectReason.UNKNOWN_WORKFLOW
         if self._is_draining:
             return RejectReason.DRAINING
         is_fenced = self.fence_at is not None and now() >= self.fence_at
-        if is_fenced or self._leases.busy >= self.slot_limit:
+        if is_fenced or room <= 0:
             return RejectReason.OVERLOADED
         return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 
 from redflow_sdk import converter
@@ -135,16 +135,16 @@ class StepLog:
 
     # ---- what is added ----
 
-    async def report(self, report: StepReport | Emit | Start) -> Answer:
+    def report(self, report: StepReport | Emit | Start) -> Coroutine[Value, Value, Answer]:
         """Reports a step; when it is answered the step is on record. Raises CancelledError."""
-        # Its answer counts also when nobody waits for it any more.
-        return await self._answer_to(self._reported(report))
+        return self._answer_to(self._reported(report))
 
-    async def command(self, command: BeginWaits) -> Answer:
+    def command(self, command: BeginWaits) -> Coroutine[Value, Value, Answer]:
         """Begins waits. Raises CancelledError."""
-        return await self._answer_to(self._link.report(command))
+        return self._answer_to(self._link.report(command))
 
     async def _answer_to(self, reported: asyncio.Future[Answer]) -> Answer:
+        # It counts also when nobody waits for it any more.
         answer = await asyncio.shield(reported)
         if answer.verdict in (Verdict.LEASE_LOST, Verdict.MOVED):
             self._on_lost()

@@ -9,6 +9,7 @@ import functools
 import inspect
 import math
 import time
+from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -192,13 +193,15 @@ class FunctionSteps:
         else:
             await self._log.report(self._report(step, self._log.failure(error)))
 
-    async def _recorded(self, step: Step, report: StepReport) -> Answer:
-        """The answer to how the step has ended. In a race it says who was before it."""
-        if step.member is None:
-            return await self._log.report(report)
-        with step.member.reporting():
-            answer = await self._log.report(replace(report, rivals=step.member.rivals))
-        step.member.lost_to = tuple(rival for rival in answer.resolutions if self._log.decides(rival))
+    def _recorded(self, step: Step, report: StepReport) -> Coroutine[Value, Value, Answer]:
+        """The answer to how the step has ended."""
+        return self._log.report(report) if step.member is None else self._recorded_in_race(step.member, report)
+
+    async def _recorded_in_race(self, member: Member, report: StepReport) -> Answer:
+        """The answer says who was before it."""
+        with member.reporting():
+            answer = await self._log.report(replace(report, rivals=member.rivals))
+        member.lost_to = tuple(rival for rival in answer.resolutions if self._log.decides(rival))
         self._suspension.resolved(answer.resolutions)
         return answer
 

@@ -41,6 +41,7 @@ from redflow_server.telemetry import Telemetry
 BLOCKED_S: Final = 10.0
 FULL_DELAY_MS: Final = 5000
 STARTS_RUNS: Final = (BeginWaits, EmitStep, StartStep, Suspend)
+WAITS: Final = (BeginWaits, Suspend)
 FAULT_DELAY_MS: Final = 5000
 
 STATUS_OF: Final = {
@@ -89,8 +90,9 @@ class Items:
             self._send_queue.answer(ItemAnswer(item.request_id, item.status, item.reason, item.message))
             return
         token = item.effect.lease_token
+        is_suspension = isinstance(item.effect, Suspend)
         self._slots.receive(token)
-        if not isinstance(item.effect, Suspend):
+        if not is_suspension:
             self._slots.unpark(token)  # its handler is at work
         if self._is_held_behind(token, item.request_id):
             self._answer_unavailable(item.request_id, "an earlier item of the run has not been answered")
@@ -99,8 +101,8 @@ class Items:
         if held is not None:
             held.items += 1
             held.unanswered_items += 1
-            held.suspensions += isinstance(item.effect, Suspend)
-            if isinstance(item.effect, (BeginWaits, Suspend)):
+            held.suspensions += is_suspension
+            if isinstance(item.effect, WAITS):
                 held.open_waits.update(wait.name for wait in item.effect.waits)
         self._apply(item.effect).add_done_callback(partial(self._answered, item, held))
 

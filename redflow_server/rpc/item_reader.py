@@ -90,9 +90,7 @@ class ItemReader:
         if run_id is None:
             raise InvalidInput("lease_token", "must be one that an assignment carried", token)
         if isinstance(message, worker_pb2.StepReport):
-            rivals = tuple(check_name("rivals", name) for name in message.rivals)
-            if len(rivals) > MAX_WAITS:
-                raise InvalidInput("rivals", f"must be at most {MAX_WAITS}", len(rivals))
+            rivals = _rivals(message) if message.rivals else ()
             return RecordStep(run_id, token, message.steps_recorded, self._step(message), rivals)
         if isinstance(message, worker_pb2.LeaseRelease):
             reason = RELEASE_REASON_OF.get(message.reason, ReleaseReason.NOT_STARTED)
@@ -169,9 +167,10 @@ class ItemReader:
         status = convert.STEP_STATUS_OF.get(report.status)
         if status not in (StepStatus.SUCCEEDED, StepStatus.FAILED):
             raise InvalidInput("status", "must be SUCCEEDED or FAILED", report.status)
-        for field, number in (("step_seq", report.step_seq), ("tries", report.tries)):
-            if number < 0:
-                raise InvalidInput(field, "must not be negative", number)
+        if report.step_seq < 0:
+            raise InvalidInput("step_seq", "must not be negative", report.step_seq)
+        if report.tries < 0:
+            raise InvalidInput("tries", "must not be negative", report.tries)
         kind = convert.STEP_KIND_OF.get(report.step_kind, StepKind.FUNCTION)
         if kind is not StepKind.FUNCTION:
             raise InvalidInput("step_kind", "must be FUNCTION: the others are recorded by what they ask for", kind)
@@ -200,6 +199,12 @@ class ItemReader:
     def _check_failure(self, message: Message) -> None:
         if message.ByteSize() > self._limits.max_payload_bytes:
             raise PayloadTooLarge("failure", self._limits.max_payload_bytes, message.ByteSize())
+
+
+def _rivals(report: worker_pb2.StepReport) -> tuple[str, ...]:
+    if len(report.rivals) > MAX_WAITS:
+        raise InvalidInput("rivals", f"must be at most {MAX_WAITS}", len(report.rivals))
+    return tuple(check_name("rivals", name) for name in report.rivals)
 
 
 def _unserved(message: _ItemMessage) -> str:

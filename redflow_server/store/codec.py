@@ -221,17 +221,17 @@ def encode_start(start: NewRun) -> tuple[bytes | str | int, ...]:
 
 def encode_step(step: StepRecord) -> tuple[bytes | str | int, ...]:
     """A step as scripts take it: name seq kind status final tries elapsed_ms meta value."""
-    _, meta, value = encode_outcome(step.output, step.failure)
+    meta, value = encode_outcome(step.output, step.failure)
     tries = step.tries or ""
     return (step.name, step.seq, step.kind, step.status, int(step.is_final), tries, step.elapsed_ms, meta, value)
 
 
-def encode_outcome(output: Payload | None, failure: Failure | None) -> tuple[StepStatus, bytes, bytes]:
-    """Status, meta and value of what a step came to."""
-    if failure is not None:
-        return StepStatus.FAILED, b"", encode_failure(failure)
+def encode_outcome(output: Payload | None, failure: Failure | None) -> tuple[bytes, bytes]:
+    """Meta and value of what a step came to."""
+    if output is not None:
+        return encode_meta(output), output.data
     # An absent output is told from an empty one by its meta.
-    return StepStatus.SUCCEEDED, encode_meta(output) if output else b"none", output.data if output else b""
+    return (b"", encode_failure(failure)) if failure else (b"none", b"")
 
 
 def decode_step(name: bytes, header: bytes, value: bytes | None) -> Step:

@@ -163,7 +163,9 @@ def step_recorded(name: bytes, reply: Reply) -> StepRecorded:
 
 
 def _resolved(entries: Reply) -> tuple[Step, ...]:
-    """Waits that are over, in the order in which they ended."""
+    """Waits that are over, in the order in which they ended; mostly none."""
+    if not entries:
+        return ()
     steps = (codec.decode_step(*entry) for entry in entries)
     return tuple(sorted(steps, key=lambda step: step.resolved_seq))
 

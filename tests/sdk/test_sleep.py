@@ -25,13 +25,13 @@ def over_at_once(item: Item) -> pb.ItemResult:
 
 @workflow(name="naps")
 async def naps(ctx: Context) -> str:
-    assert await ctx.step.sleep("nap", 1.5, minutes=2, hours=3, days=4) is None  # type: ignore[func-returns-value]
+    assert await ctx.step.sleep("nap", 1.5, minutes=2, hours=3, days=4) is None  # type: ignore[func-returns-value]  # that it is None
     return "rested"
 
 
 @workflow(name="naps-in-a-thread")
 def naps_in_a_thread(ctx: BlockingContext) -> str:
-    assert ctx.step.sleep("nap", 1.5, minutes=2, hours=3, days=4) is None  # type: ignore[func-returns-value]
+    assert ctx.step.sleep("nap", 1.5, minutes=2, hours=3, days=4) is None  # type: ignore[func-returns-value]  # that it is None
     return "rested"
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from redflow_server.domain.events import EmittedEvent, NewEvent
 from redflow_server.domain.payloads import EMPTY_OBJECT
 from redflow_server.domain.schedules import DueSchedule, DueSchedules, Occurrence, Schedule
+from redflow_server.domain.states import StepStatus
 from redflow_server.domain.tokens import Completion
 from redflow_server.store import codec, replies
 from redflow_server.store.calls.scripted import Scripted
@@ -43,7 +44,8 @@ class EventScripts(Scripted):
 
     def complete_token(self, completion: Completion) -> Future[None]:
         """Gives the wait for a token its outcome. Raises TokenNotFound, NotWaiting."""
-        status, meta, value = codec.encode_outcome(completion.output, completion.failure)
+        meta, value = codec.encode_outcome(completion.output, completion.failure)
+        status = StepStatus.FAILED if completion.failure else StepStatus.SUCCEEDED
         arguments: tuple[Argument, ...] = (
             *(self._now, completion.step.run_id, completion.step.step_name, completion.token),
             *(status, value, meta),
