@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 if TYPE_CHECKING:
     from redflow_sdk._step_calls import StepRunner, WaitCall
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 OutputT = TypeVar("OutputT")
 
 
-class Token(str, Generic[OutputT]):
+class _Completable(str, Generic[OutputT]):
     """An opaque string: whoever has it can complete or fail the step once, by any client."""
 
     __slots__ = ("_call", "_runner")
@@ -18,11 +18,17 @@ class Token(str, Generic[OutputT]):
     _runner: StepRunner
 
     @classmethod
-    def of(cls, text: str, call: WaitCall, runner: StepRunner) -> Token[OutputT]:
+    def of(cls, text: str, call: WaitCall, runner: StepRunner) -> Self:
         """A token that is completed by `call`."""
-        token: Token[OutputT] = cls(text)
+        token = cls(text)
         token._call, token._runner = call, runner
         return token
+
+
+class Token(_Completable[OutputT]):
+    """An opaque string: whoever has it can complete or fail the step once, by any client."""
+
+    __slots__ = ()
 
     async def result(self) -> OutputT:
         """What it is completed with. The run takes up no slot of its worker meanwhile.
@@ -33,19 +39,10 @@ class Token(str, Generic[OutputT]):
         return value
 
 
-class BlockingToken(str, Generic[OutputT]):
+class BlockingToken(_Completable[OutputT]):
     """The token of a handler in a thread."""
 
-    __slots__ = ("_call", "_runner")
-    _call: WaitCall
-    _runner: StepRunner
-
-    @classmethod
-    def of(cls, text: str, call: WaitCall, runner: StepRunner) -> BlockingToken[OutputT]:
-        """A token that is completed by `call`."""
-        token: BlockingToken[OutputT] = cls(text)
-        token._call, token._runner = call, runner
-        return token
+    __slots__ = ()
 
     def result(self) -> OutputT:
         """What it is completed with, like `Token.result`."""
