@@ -24,6 +24,8 @@ from redflow_server import tethered
 
 START_TIMEOUT_S: Final = 20.0
 STOP_TIMEOUT_S: Final = 10.0
+# A server whose process was killed is about to end: whoever starts the next one at once shall not be sent away.
+LOCK_PATIENCE_S: Final = 1.0
 
 
 class EmbeddedStoreError(Exception):
@@ -52,6 +54,15 @@ def _tether() -> list[str]:
     if sys.platform != "linux":
         return []
     return [sys.executable, "-I", "-S", tethered.__file__, str(os.getpid())]
+
+
+def _is_locked(lock: IO[str]) -> bool:
+    """Whether the lock is ours now; nobody is waited for."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 class EmbeddedStore:
@@ -125,12 +136,12 @@ class EmbeddedStore:
             return
         self._data_dir.mkdir(parents=True, exist_ok=True)
         self._lock = (self._data_dir / "lock").open("w")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self._lock.close()
-            self._lock = None
-            raise EmbeddedStoreError(f"another process uses the data in {self._data_dir}") from error
+        deadline = time.monotonic() + LOCK_PATIENCE_S
+        while not _is_locked(self._lock):
+            if time.monotonic() > deadline:
+                self._unlock()
+                raise EmbeddedStoreError(f"another process uses the data in {self._data_dir}")
+            time.sleep(0.01)
 
     def _wait_until_it_answers(self) -> None:
         assert self._process is not None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -111,6 +113,17 @@ def test_a_server_that_takes_long_to_end_after_its_process_was_killed_still_has_
                 second.start()
         finally:
             second.stop()
+
+
+def test_a_server_that_is_about_to_end_is_waited_for(data_dir: Path) -> None:
+    data_dir.mkdir()
+    lock = (data_dir / "lock").open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    ends = threading.Timer(0.3, lock.close)
+    ends.start()
+    with EmbeddedStore(data_dir) as store, connected(store) as redis:
+        assert redis.ping()
+    ends.join()
 
 
 def test_a_directory_may_be_called_anything(tmp_path: Path) -> None:
