@@ -1,7 +1,7 @@
 # The only doors: `make demo` shows it, `make test` tests it, `make check` is what a change must pass.
 PYTHON ?= python3
 TESTS ?=
-JOBS ?= 3
+JOBS ?= 4
 ROUNDS ?= 100
 .DEFAULT_GOAL := help
 # Without compiled files each process of the tests would compile all of them anew.
