@@ -23,6 +23,8 @@ class OpenWait:
 
     wait: Wait
     is_registered: bool
+    may_begin: Callable[[], bool]
+    """Whether it may, if it has not: a race may have been decided before it was begun."""
     is_confirmed: bool = False
     """Whether the gateway has answered that it has begun, as a member of its race."""
     told: StepSnapshot | None = None
@@ -55,6 +57,11 @@ class OpenWait:
                 over.set_exception(error)
 
 
+def always() -> bool:
+    """Of a wait that is in no race."""
+    return True
+
+
 class OpenWaits:
     """By name."""
 
@@ -68,17 +75,21 @@ class OpenWaits:
     def __iter__(self) -> Iterator[OpenWait]:
         return iter(list(self._open.values()))
 
+    def current(self) -> list[OpenWait]:
+        """Those that have begun or may begin."""
+        return [open_wait for open_wait in self if open_wait.is_registered or open_wait.may_begin()]
+
     def futures(self) -> list[asyncio.Future[StepSnapshot]]:
         """What is done when they are over."""
         return [over for open_wait in self for over in open_wait.waiting]
 
-    def add(self, wait: Wait, is_registered: bool) -> asyncio.Future[StepSnapshot]:
+    def add(self, wait: Wait, is_registered: bool, may_begin: Callable[[], bool]) -> asyncio.Future[StepSnapshot]:
         """Somebody waits. One that others wait for already may be in a race now."""
         over: asyncio.Future[StepSnapshot] = self._loop.create_future()
         open_wait = self._open.get(wait.name)
         if open_wait is None or wait.group:
             others = [] if open_wait is None else open_wait.waiting
-            open_wait = self._open[wait.name] = OpenWait(wait, is_registered, waiting=others)
+            open_wait = self._open[wait.name] = OpenWait(wait, is_registered, may_begin, waiting=others)
         open_wait.waiting.append(over)
         return over
 

@@ -35,11 +35,13 @@ class Member:
         """What was when the race began here, for all members at once."""
         self.outcome: StepSnapshot | None = None
         """How its wait has ended."""
-        self.rivals: tuple[str, ...] = ()
+        self.rivals: tuple[Member, ...] = ()
         self.lost_to: tuple[StepSnapshot, ...] = ()
         """The members that were on record before its function, which has ended, too."""
         self.is_reporting = False
         """Whether its function has ended, and it is not known yet which others were on record before."""
+        self.has_reported = False
+        """Whether its function has ended: that decides the race, on record unless another member was before it."""
         self.entered: asyncio.Future[None] = loop.create_future()
         self._may_go: asyncio.Future[None] = loop.create_future()
 
@@ -63,11 +65,15 @@ class Member:
     @contextmanager
     def reporting(self) -> Iterator[None]:
         """Its function has ended, and that is being recorded."""
-        self.is_reporting = True
+        self.is_reporting = self.has_reported = True
         try:
             yield
         finally:
             self.is_reporting = False
+
+    def may_begin(self) -> bool:
+        """Whether its wait may begin. A function that has ended withdraws what has begun before that, and no more."""
+        return not any(rival.has_reported for rival in self.rivals)
 
     @property
     def order(self) -> int:
@@ -128,7 +134,7 @@ async def _winner(name: str, contestants: Mapping[str, Member], tasks: Mapping[s
         await asyncio.wait([tasks[winner.label]])
         return winner.label
     for member in contestants.values():
-        member.rivals = tuple(other.step_name for other in contestants.values() if other is not member)
+        member.rivals = tuple(other for other in contestants.values() if other is not member)
         member.go()
     ended = await _ended(contestants, tasks)
     before = [step for member in ended for step in member.lost_to]

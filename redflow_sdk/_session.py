@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -16,6 +17,7 @@ from redflow_sdk._messages import (
     Answer,
     Assignment,
     BeginWaits,
+    Canceled,
     Completed,
     Emit,
     Failed,
@@ -23,6 +25,7 @@ from redflow_sdk._messages import (
     HeldLease,
     Item,
     Receipt,
+    Release,
     Resolution,
     RunStart,
     SessionError,
@@ -44,6 +47,15 @@ RECEIPT_PAUSE_S: Final = 0.01
 """How long a receipt waits for a message to go with: short runs are reported sooner than that."""
 MESSAGE_ITEMS: Final = 256
 MESSAGE_BYTES: Final = 1024 * 1024
+
+PLACE_IN_MESSAGE: Final[Mapping[type[Item], int]] = {
+    StepReport: 0,
+    **dict.fromkeys((BeginWaits, Start, Emit), 1),
+    Suspend: 2,
+    **dict.fromkeys((Completed, Failed, FailureHandled, Canceled), 3),
+    Release: 4,
+}
+"""The gateway deals with the items of a message in this order, so one that is to come later goes into the next one."""
 
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -273,12 +285,16 @@ class Session:
 
     def _take_items(self) -> tuple[tuple[int, Item], ...]:
         taken: list[tuple[int, Item]] = []
+        places: dict[str, int] = {}
         size = 0
         while self._items and len(taken) < MESSAGE_ITEMS:
             request_id, item = next(iter(self._items.items()))
             size += _size(item)
-            if taken and size > MESSAGE_BYTES:
+            place = PLACE_IN_MESSAGE[type(item)]
+            if taken and (size > MESSAGE_BYTES or place < places.get(item.lease_token, 0)):
                 break
+            if place:
+                places[item.lease_token] = place
             del self._items[request_id]
             taken.append((request_id, item))
         return tuple(taken)

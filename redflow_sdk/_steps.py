@@ -200,9 +200,10 @@ class FunctionSteps:
     async def _recorded_in_race(self, member: Member, report: StepReport) -> Answer:
         """The answer says who was before it."""
         with member.reporting():
-            answer = await self._log.report(replace(report, rivals=member.rivals))
+            rivals = tuple(rival.step_name for rival in member.rivals)
+            answer = await self._log.report(replace(report, rivals=rivals))
         member.lost_to = tuple(rival for rival in answer.resolutions if self._log.decides(rival))
-        self._suspension.resolved(answer.resolutions)
+        self._suspension.overtaken(answer.resolutions)
         return answer
 
     def _report(self, step: Step, outcome: Payload | Failure) -> StepReport:

@@ -28,7 +28,15 @@ from redflow_sdk._messages import (
     Verdict,
     Wait,
 )
-from redflow_sdk._open_waits import OpenWait, OpenWaits, in_messages, new_with_rivals, room, too_large
+from redflow_sdk._open_waits import (
+    OpenWait,
+    OpenWaits,
+    always,
+    in_messages,
+    new_with_rivals,
+    room,
+    too_large,
+)
 from redflow_sdk._parking import Parking, Waiting
 from redflow_sdk._run_tasks import RunTasks, State
 from redflow_sdk._step_log import StepLog
@@ -134,14 +142,16 @@ class Suspension:
 
     # ---- waiting ----
 
-    async def wait_for(self, wait: Wait) -> StepSnapshot:
-        """The outcome of a wait. Raises NonDeterministicError, SerializationError when the gateway refuses it."""
+    async def wait_for(self, wait: Wait, may_begin: Callable[[], bool] = always) -> StepSnapshot:
+        """The outcome of a wait, which begins when it may. Raises NonDeterministicError, SerializationError when the
+        gateway refuses it.
+        """
         await self.decided()
         known = self._log.outcome_of(wait.name)
         if known is not None and not wait.group:
             return known
         # One that is open on record may have to be told which race it is in.
-        over = self._open.add(wait, is_registered=self._log.is_open(wait.name) and not wait.group)
+        over = self._open.add(wait, self._log.is_open(wait.name) and not wait.group, may_begin)
         self._moved()
         try:
             return await over
@@ -168,7 +178,9 @@ class Suspension:
         if turns_left:
             self._loop.call_soon(self._look, turns_left - 1, moves)
             return
-        waits = list(self._open)
+        waits = self._open.current()
+        if not waits:
+            return  # what is left is of a race that is decided, and ends with it
         refused = too_large(waits)
         if refused:
             _refuse(refused, SerializationError("the inputs of the runs in one race must be at most 2 MiB together"))
@@ -309,7 +321,13 @@ class Suspension:
     def resolved(self, steps: Iterable[StepSnapshot]) -> None:
         """Waits are over, or have been lost by the store. A parked handler goes on."""
         steps = tuple(steps)
-        unclaimed = self._open.tell(steps)
+        self._was_told(steps, self._open.tell(steps))
+
+    def overtaken(self, rivals: Sequence[StepSnapshot]) -> None:
+        """A function in a race has ended; these waits were over before, and no other."""
+        self._was_told(rivals, self._open.settle(rivals))
+
+    def _was_told(self, steps: Sequence[StepSnapshot], unclaimed: Sequence[StepSnapshot]) -> None:
         self._note(steps, unclaimed)
         if self._asking is not None:
             # The answer says the same, unless the gateway has given it before.

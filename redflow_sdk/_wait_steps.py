@@ -21,6 +21,7 @@ from redflow_sdk._messages import (
     Verdict,
     Wait,
 )
+from redflow_sdk._open_waits import always
 from redflow_sdk._race import check_no_member, current_member
 from redflow_sdk._step_calls import ChildCall, EmitCall, WaitCall
 from redflow_sdk._step_gate import StepGate
@@ -69,7 +70,7 @@ class WaitSteps:
             known = await member.enter(wait.name, lambda: self._log.outcome_of(wait.name))
             wait = replace(wait, group=member.group)
         if known is None:
-            known = await self._suspension.wait_for(wait)
+            known = await self._suspension.wait_for(wait, always if member is None else member.may_begin)
         if member is not None:
             member.outcome = known
         if known.state is StepState.WITHDRAWN:

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from redflow_server.config import Config
 from redflow_server.domain.errors import RedisUnfit
 from redflow_server.domain.ids import new_name
-from redflow_server.domain.leases import Stop
+from redflow_server.domain.leases import Stop, WaitOver
 from redflow_server.engine.dispatcher import Dispatcher
 from redflow_server.engine.events import Events
 from redflow_server.engine.registry import Registry
@@ -179,9 +179,9 @@ class Gateway:
         """The holder of a lease has to stop its handler."""
         self._sessions.push_stop(stop)
 
-    def wait_over(self, lease_token: str, step_name: str) -> None:
+    def wait_over(self, over: WaitOver) -> None:
         """A wait is over of a run whose lease is held here."""
-        self._sessions.push_resolution(lease_token, step_name)
+        self._sessions.push_resolution(over)
 
     def finished(self, run_id: str) -> None:
         """A run that somebody here waits for has ended."""

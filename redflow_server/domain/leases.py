@@ -79,6 +79,15 @@ class Resolution:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitOver:
+    """The message that a wait of a leased run is over. `step` is its outcome, unless that was too large to go along."""
+
+    lease_token: str
+    step_name: str
+    step: Step | None
+
+
+@dataclass(frozen=True, slots=True)
 class ClaimedRun:
     """A leased run with what its handler needs. `steps` is None when they are too many for the answer."""
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from redflow_server.domain.leases import Resolution
+from redflow_server.domain.leases import Resolution, WaitOver
 from redflow_server.domain.runs import Step
 from redflow_server.domain.session import ItemAnswer, ItemStatus
 from redflow_server.domain.states import StepStatus
@@ -28,12 +28,12 @@ SLOT_WAIT_S: Final = 1.0
 
 @dataclass(slots=True)
 class Woken:
-    """A lease whose handler may go on: since when, the steps whose waits are over or lost, and what the worker is to
-    hear if it has asked itself.
+    """A lease whose handler may go on: since when, the steps whose waits are over or lost, what is known of their
+    outcomes, and what the worker is to hear if it has asked itself.
     """
 
     since: float
-    names: set[str] = field(default_factory=set)
+    steps: dict[str, Step | None] = field(default_factory=dict)
     answer: ItemAnswer | None = None
 
 
@@ -57,7 +57,17 @@ class Resolutions:
 
     def tell(self, lease_token: str, names: Iterable[str]) -> None:
         """These waits of a run are over, or not in the store any more."""
-        self._woken_one(lease_token).names.update(names)
+        woken = self._woken_one(lease_token)
+        for name in names:
+            woken.steps.setdefault(name)
+        self._wake()
+
+    def hear(self, over: WaitOver) -> None:
+        """A wait of a run is over."""
+        self._woken_one(over.lease_token).steps[over.step_name] = over.step
+        self._wake()
+
+    def _wake(self) -> None:
         if not self._is_awake:
             # What resolves together, such as children that end in one script, is told together.
             self._is_awake = True
@@ -84,8 +94,9 @@ class Resolutions:
         parked_at = None
         if held.is_parked:
             if held.open_waits:
-                woken.names &= held.open_waits  # of the others it has heard before it was parked
-            if woken.names or woken.answer is not None:
+                # Of the others it has heard before it was parked.
+                woken.steps = {name: step for name, step in woken.steps.items() if name in held.open_waits}
+            if woken.steps or woken.answer is not None:
                 if not self._slots.free:
                     return
                 self._slots.unpark(token)
@@ -94,10 +105,14 @@ class Resolutions:
         if woken.answer is not None:
             self._send_queue.answer(woken.answer)
             parked_at = None
-        if woken.names:
-            names = sorted(woken.names)
-            reading = self._store.read_steps(held.run_id, VALUE_BYTES, names, token)
-            reading.add_done_callback(partial(self._send, token, names, parked_at))
+        if not woken.steps:
+            return
+        if all(woken.steps.values()) and not held.unanswered_items:
+            self._send(token, parked_at, woken.steps)
+        else:
+            # Also when all is known: what the worker has asked before is answered before.
+            reading = self._store.read_steps(held.run_id, VALUE_BYTES, sorted(woken.steps), token)
+            reading.add_done_callback(partial(self._were_read, token, parked_at, woken.steps))
 
     def without_slot(self) -> list[str]:
         """The leases whose handlers could have gone on for a second, and have got no slot."""
@@ -114,8 +129,12 @@ class Resolutions:
         if woken is not None and woken.answer is not None:
             self._send_queue.answer(ItemAnswer(woken.answer.request_id, ItemStatus.LEASE_LOST, "LEASE_LOST"))
 
-    def _send(
-        self, token: str, names: list[str], parked_at: int | None, reading: asyncio.Future[tuple[Step, ...]]
+    def _were_read(
+        self,
+        token: str,
+        parked_at: int | None,
+        wanted: Mapping[str, Step | None],
+        reading: asyncio.Future[tuple[Step, ...]],
     ) -> None:
         if reading.cancelled():
             return
@@ -124,10 +143,13 @@ class Resolutions:
             self._telemetry.watch("reading waits", reading)
             self._park_again(token, parked_at)
             return
-        steps = sorted(reading.result(), key=lambda step: step.resolved_seq)
-        lost = set(names) - {step.name for step in steps}
-        over = [Resolution(token, step.name, step) for step in steps if step.status is not StepStatus.WAITING]
-        said = (*over, *(Resolution(token, name, None) for name in sorted(lost)))
+        self._send(token, parked_at, dict.fromkeys(wanted) | {step.name: step for step in reading.result()})
+
+    def _send(self, token: str, parked_at: int | None, steps: Mapping[str, Step | None]) -> None:
+        """Tells the worker of these; one without a step is lost."""
+        there = sorted((step for step in steps.values() if step is not None), key=lambda step: step.resolved_seq)
+        over = [Resolution(token, step.name, step) for step in there if step.status is not StepStatus.WAITING]
+        said = (*over, *(Resolution(token, name, None) for name, step in sorted(steps.items()) if step is None))
         for resolution in said:
             self._send_queue.resolve(resolution)
         if not said:

@@ -28,6 +28,7 @@ from redflow_server.domain.leases import (
     Standing,
     Stop,
     StopReason,
+    WaitOver,
 )
 from redflow_server.domain.session import (
     Capacity,
@@ -153,6 +154,9 @@ class WorkerSession:
             raise ProtocolViolation(f"capacity.slot_limit must be between 0 and {MAX_SLOTS}; got {capacity.slot_limit}")
         self.slots.limit = capacity.slot_limit
         self._is_paused = capacity.is_paused
+        # What it has rejected for want of room it may take now. A workflow that it does not have it never takes.
+        self._is_resting = False
+        self._left_out = {lane: pause for lane, pause in self._left_out.items() if pause[0] == math.inf}
         self._on_room()
 
     # ---- leases ----
@@ -176,11 +180,11 @@ class WorkerSession:
         self.send_queue.stop(stop)
         return True
 
-    def push_resolution(self, lease_token: str, step_name: str) -> bool:
+    def push_resolution(self, over: WaitOver) -> bool:
         """Passes on that a wait is over; False when the session does not hold the lease."""
-        if lease_token not in self.slots.held:
+        if over.lease_token not in self.slots.held:
             return False
-        self._resolutions.tell(lease_token, (step_name,))
+        self._resolutions.hear(over)
         return True
 
     def adopt(self, held: HeldLease, run_id: str, standing: LeaseStanding) -> None:

@@ -14,7 +14,17 @@ from redflow_server.domain.errors import (
     SessionSuperseded,
 )
 from redflow_server.domain.ids import new_name, run_id_of
-from redflow_server.domain.leases import Lane, LeaseStanding, ListedLease, Release, ReleaseReason, Stamp, Standing, Stop
+from redflow_server.domain.leases import (
+    Lane,
+    LeaseStanding,
+    ListedLease,
+    Release,
+    ReleaseReason,
+    Stamp,
+    Standing,
+    Stop,
+    WaitOver,
+)
 from redflow_server.domain.names import check_label, check_name
 from redflow_server.domain.registry import RegistrationResult
 from redflow_server.domain.session import Draining, HeldLease, LeaseState, OpenSession, SessionEnd, SessionOpened
@@ -166,10 +176,10 @@ class Sessions:
                 return
         self._early_stops.keep(stop)
 
-    def push_resolution(self, lease_token: str, step_name: str) -> None:
+    def push_resolution(self, over: WaitOver) -> None:
         """Passes on that a wait is over to the session that holds the lease. Where it came to nobody, a beat tells."""
         for session in self._open.values():
-            if session.push_resolution(lease_token, step_name):
+            if session.push_resolution(over):
                 return
 
     async def announce(self) -> None:

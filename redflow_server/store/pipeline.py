@@ -332,19 +332,25 @@ def _answer(call: Call, reply: Reply) -> None:
 
 
 def _grouped(batch: list[Call]) -> list[list[Call]]:
-    """The calls of each script that takes many, as many together as it may get; every other call by itself."""
-    open_groups: dict[str, list[Call]] = {}
-    sizes: dict[str, int] = {}
+    """The calls of each script that takes many, as many together as it may get; every other call by itself. Those of a
+    run keep their order, whatever their scripts.
+    """
     groups: list[list[Call]] = []
+    sizes: list[int] = []
+    open_at: dict[str, int] = {}
+    last_of_run: dict[str, int] = {}
     for call in batch:
-        name = call.script.name
-        group = open_groups.get(name)
-        if group is None or len(group) >= SCRIPT_ITEMS or sizes[name] + call.payload_bytes > SCRIPT_BYTES:
-            group = []
-            groups.append(group)
-            sizes[name] = 0
-            if call.script.takes_many:
-                open_groups[name] = group
-        group.append(call)
-        sizes[name] += call.payload_bytes
+        script, run_id = call.script, call.run_id
+        at = open_at.get(script.name, -1)
+        is_full = at < 0 or len(groups[at]) >= SCRIPT_ITEMS or sizes[at] + call.payload_bytes > SCRIPT_BYTES
+        if is_full or (run_id and last_of_run.get(run_id, -1) > at):
+            at = len(groups)
+            groups.append([])
+            sizes.append(0)
+            if script.takes_many:
+                open_at[script.name] = at
+        groups[at].append(call)
+        sizes[at] += call.payload_bytes
+        if run_id:
+            last_of_run[run_id] = at
     return groups

@@ -9,12 +9,13 @@ import asyncio
 import logging
 from typing import Final, Protocol
 
-from redis.exceptions import RedisError
+import hiredis
 
 from redflow_server.domain.errors import StoreUnavailable
-from redflow_server.domain.leases import Stop, StopReason
+from redflow_server.domain.leases import Stop, StopReason, WaitOver
+from redflow_server.store import codec
 from redflow_server.store.keys import Keys
-from redflow_server.store.wire import Dial, end
+from redflow_server.store.wire import BrokenWire, Dial, Reply, end, pack
 
 log = logging.getLogger("redflow.store")
 
@@ -35,7 +36,7 @@ class Listener(Protocol):
     def stop_handler(self, stop: Stop) -> None:
         """The holder of a lease has to stop its handler."""
 
-    def wait_over(self, lease_token: str, step_name: str) -> None:
+    def wait_over(self, over: WaitOver) -> None:
         """A wait is over of a run whose lease is held here."""
 
     def finished(self, run_id: str) -> None:
@@ -69,7 +70,7 @@ class Wakeups:
         while True:
             try:
                 await self._listen()
-            except (RedisError, StoreUnavailable, OSError, TimeoutError) as error:
+            except (BrokenWire, StoreUnavailable, OSError, TimeoutError) as error:
                 if self.is_subscribed:
                     failures = 0
                 if failures == 0:
@@ -79,38 +80,68 @@ class Wakeups:
             await asyncio.sleep(min(MAX_REDIAL_S, REDIAL_S * 2 ** min(failures, 10)))
 
     async def _listen(self) -> None:
-        async with self._dial.client() as client, client.pubsub() as subscription:
-            await subscription.subscribe(*self._channels)
+        wire = await self._dial.wire()
+        try:
+            wire.send([pack("SUBSCRIBE", *self._channels)])
             unanswered_pings = 0
             while True:
-                message = await subscription.get_message(timeout=PING_S)
-                if message is None:
+                try:
+                    async with asyncio.timeout(PING_S):
+                        messages = await wire.messages()
+                except TimeoutError:
                     # Quiet or dead? A dead connection does not answer.
                     if unanswered_pings:
-                        raise TimeoutError("no answer to a ping")
-                    await subscription.ping()
+                        raise TimeoutError("no answer to a ping") from None
+                    wire.send([pack("PING")])
                     unanswered_pings += 1
                     continue
                 unanswered_pings = 0
-                if message["type"] == "subscribe" and message["data"] == len(self._channels):
-                    self.is_subscribed = True
-                    self._listener.may_have_missed()
-                elif message["type"] == "message":
-                    self._deal_with(message["data"].decode())
+                for message in messages:
+                    self._deal_with(message)
+        finally:
+            await wire.close()
 
-    def _deal_with(self, message: str) -> None:
-        kind, _, rest = message.partition(" ")
-        if kind == "lane":
-            change, _, name = rest.partition(" ")
-            self._listener.lane_filled(name, int(change))
-        elif kind == "due":
-            what, _, at_ms = rest.partition(" ")
-            self._listener.due(what, int(at_ms))
-        elif kind == "finished":
-            self._listener.finished(rest)
-        elif kind == "resolved":
-            token, _, step_name = rest.partition(" ")
-            self._listener.wait_over(token, step_name)
-        elif kind == "stop":
-            token, reason, text = rest.split(" ", 2)
+    def _deal_with(self, message: Reply) -> None:
+        if isinstance(message, hiredis.ReplyError):
+            raise StoreUnavailable(f"Redis refuses for now: {message}")
+        kind, content = message[0], message[-1]
+        if kind == b"message":
+            try:
+                self._pass_on(content)
+            except ValueError:
+                log.warning("a message that no gateway sends: %.100r", content)
+        elif kind == b"subscribe" and content == len(self._channels):
+            self.is_subscribed = True
+            self._listener.may_have_missed()
+
+    def _pass_on(self, message: bytes) -> None:
+        kind, _, rest = message.partition(b" ")
+        if kind == b"lane":
+            change, _, name = rest.partition(b" ")
+            self._listener.lane_filled(name.decode(), int(change))
+        elif kind == b"due":
+            what, _, at_ms = rest.partition(b" ")
+            self._listener.due(what.decode(), int(at_ms))
+        elif kind == b"finished":
+            self._listener.finished(rest.decode())
+        elif kind == b"resolved":
+            self._listener.wait_over(_wait_over(rest))
+        elif kind == b"stop":
+            token, reason, text = rest.decode().split(" ", 2)
             self._listener.stop_handler(Stop(token, StopReason(reason), text))
+
+
+def _wait_over(message: bytes) -> WaitOver:
+    token, _, rest = message.partition(b" ")
+    name, rest = _part(rest)
+    step = None
+    if rest:
+        header, value = _part(rest)
+        step = codec.decode_step(name, header, value)
+    return WaitOver(token.decode(), name.decode(), step)
+
+
+def _part(message: bytes) -> tuple[bytes, bytes]:
+    """The part at the beginning, which has its length before it, and the rest."""
+    size, _, rest = message.partition(b":")
+    return rest[: int(size)], rest[int(size) :]

@@ -65,7 +65,7 @@ class Dial:
         return connection
 
     def client(self) -> Redis:
-        """redis-py's client, for what is neither hot nor a transition: pub/sub, INFO, SCAN."""
+        """redis-py's client, for what is neither hot nor a transition: INFO, SCAN."""
         return Redis(connection_pool=self._pool)
 
     async def close(self) -> None:
@@ -103,6 +103,13 @@ class Wire:
                 self._parser.feed(chunk)
             else:
                 found.append(reply)
+        return found
+
+    async def messages(self) -> list[Reply]:
+        """What has come, at least one. Raises BrokenWire."""
+        found = await self.replies(1)
+        while (reply := self._parser.gets()) is not False:
+            found.append(reply)
         return found
 
     async def close(self) -> None:

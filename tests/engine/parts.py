@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from redflow_server.domain.ids import new_name
-from redflow_server.domain.leases import Stop
+from redflow_server.domain.leases import Stop, WaitOver
 from redflow_server.domain.timing import Timing
 from redflow_server.engine.dispatcher import Dispatcher
 from redflow_server.engine.registry import Registry
@@ -87,10 +87,10 @@ class Engine:
         if "stop" not in self.deaf_to:
             self.sessions.push_stop(stop)
 
-    def wait_over(self, lease_token: str, step_name: str) -> None:
+    def wait_over(self, over: WaitOver) -> None:
         self.heard.append("resolved")
         if "resolved" not in self.deaf_to:
-            self.sessions.push_resolution(lease_token, step_name)
+            self.sessions.push_resolution(over)
 
     def finished(self, run_id: str) -> None:
         self.heard.append("finished")

@@ -12,7 +12,7 @@ import pytest_asyncio
 from redflow_sdk import Client, Context, Worker, workflow
 from redflow_sdk.records import Run
 from redflow_server.config import Config
-from redflow_server.domain.leases import Stop
+from redflow_server.domain.leases import Stop, WaitOver
 from redflow_server.domain.states import RunStatus
 from redflow_server.domain.timing import Timing
 from redflow_server.gateway import Gateway
@@ -52,7 +52,7 @@ class DeafGateway(Gateway):
     def stop_handler(self, stop: Stop) -> None:
         self.lost.append("stop")
 
-    def wait_over(self, lease_token: str, step_name: str) -> None:
+    def wait_over(self, over: WaitOver) -> None:
         self.lost.append("resolved")
 
     def finished(self, run_id: str) -> None:

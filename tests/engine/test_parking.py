@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from redflow_server.domain.leases import ClaimedRun, RecordStep, StopReason
+from redflow_server.domain.leases import ClaimedRun, RecordStep, StopReason, WaitOver
 from redflow_server.domain.session import Capacity, HeldLease, ItemStatus, LeaseState
 from redflow_server.domain.states import RunStatus
 from redflow_server.domain.waits import Wait
@@ -332,7 +332,7 @@ async def test_old_news_of_a_wait_that_it_has_heard_of_does_not_wake_it(
     assert (await worker.do(a_parking(run, wait_for("a")))).status is ItemStatus.RESOLVED
     assert (await worker.do(a_parking(run, wait_for("b"), steps_recorded=1))).status is ItemStatus.PARKED
 
-    listening.wait_over(run.lease_token, "a")
+    listening.wait_over(WaitOver(run.lease_token, "a", None))
     await worker.settled()
 
     assert worker.resolutions == []
@@ -348,7 +348,7 @@ async def test_a_heartbeat_that_was_sent_before_it_went_on_does_not_wake_it_when
     run = await worker.assignment()
     await worker.do(a_parking(run, wait_for("a")))
     await emit(store, "a")
-    engine.wait_over(run.lease_token, "a")
+    engine.wait_over(WaitOver(run.lease_token, "a", None))
     await worker.until(lambda: worker.resolutions, "it was told nothing")
     link.hold_replies_from(SCRIPTS["renew"].sha)
     old_list = HeldLease(run.lease_token, LeaseState.PARKED, ("a",))

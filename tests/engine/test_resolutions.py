@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from redflow_server.domain.leases import ClaimedRun, Lane, Release, ReleaseReason
+from redflow_server.domain.leases import ClaimedRun, Lane, Release, ReleaseReason, WaitOver
 from redflow_server.domain.session import Capacity, HeldLease, ItemStatus, LeaseState
 from redflow_server.domain.states import RunStatus, StepStatus
 from redflow_server.engine.resolutions import VALUE_BYTES
@@ -169,7 +169,7 @@ async def test_what_was_told_of_a_lease_that_is_over_by_then_is_kept_for_nobody(
     await eventually(lambda: len(worker.session._resolutions) == 1)
 
     await worker.do(Release(run.run_id, run.lease_token, ReleaseReason.SHUTDOWN))
-    listening.wait_over(run.lease_token, "a")
+    listening.wait_over(WaitOver(run.lease_token, "a", None))
     await worker.settled()
 
     assert len(worker.session._resolutions) == 0
@@ -270,7 +270,7 @@ async def test_an_outcome_that_could_not_be_read_takes_no_slot_and_comes_with_th
         await store.emit_event(an_event("a"))
         forgetful.fails = True
 
-        engine.sessions.push_resolution(parked.lease_token, "a")
+        engine.sessions.push_resolution(WaitOver(parked.lease_token, "a", None))
         await eventually(lambda: not forgetful.fails)
         await worker.settled()
         assert (worker.resolutions, worker.session.slots.parked) == ([], 1)

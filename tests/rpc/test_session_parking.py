@@ -16,6 +16,7 @@ from google.protobuf.duration_pb2 import Duration
 from redflow_sdk.proto.v1 import failure_pb2, run_pb2
 from redflow_sdk.proto.worker.v1 import worker_pb2 as pb
 from redflow_server.config import Config
+from redflow_server.domain.leases import WaitOver
 from redflow_server.domain.timing import Timing
 from redflow_server.gateway import Gateway
 from tests.conftest import StartGateway
@@ -150,7 +151,7 @@ class DeafGateway(Gateway):
 
     lost = 0
 
-    def wait_over(self, lease_token: str, step_name: str) -> None:
+    def wait_over(self, over: WaitOver) -> None:
         self.lost += 1
 
 

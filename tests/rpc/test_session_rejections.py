@@ -100,3 +100,17 @@ async def test_an_overloaded_worker_is_offered_the_run_again_after_a_while(
     await worker.quiet()
 
     assert (await worker.assignment()).run_id == run_id
+
+
+async def test_a_worker_that_has_room_again_is_offered_the_run_as_soon_as_it_says_so(
+    calls: Calls, open_worker: OpenWorker
+) -> None:
+    """As when a handler still ended while its lease was lost, and the next run came meanwhile."""
+    worker = await open_worker("w")
+    run_id = await calls.start()
+    await worker.reject(await worker.assignment(), pb.REJECT_REASON_OVERLOADED)
+    await calls.run_in(run_id, "scheduled")
+
+    await worker.say(capacity=pb.Capacity(slot_limit=1))
+
+    assert (await worker.assignment()).run_id == run_id

@@ -163,6 +163,38 @@ async def test_a_wait_that_was_over_before_a_function_has_won_although_that_is_h
     assert value_of((await scripted.log.result(scripted.assign("two"))).output) == "late"
 
 
+@workflow(name="function-or-event")
+async def function_or_event(ctx: Context) -> str:
+    first = await ctx.step.race("r", work=ctx.step.run("b", works), event=ctx.step.wait_for_event("e", "paid"))
+    return first.winner
+
+
+async def test_a_wait_does_not_begin_any_more_once_a_function_of_its_race_has_ended(
+    scripted: ScriptedGateway, connect: StartWorker
+) -> None:
+    await connect(scripted, function_or_event)
+    scripted.script.item = lambda item: None if isinstance(item, pb.StepReport) else ok(item)
+    token = scripted.assign("function-or-event")
+    report = await scripted.log.report(token, "b")
+    await scripted.log.beat()
+    assert scripted.log.said(token) == ["StepReport"], "the store has withdrawn what was open; this would stay"
+    scripted.answer(ok(report))
+    assert value_of((await scripted.log.result(token)).output) == "work"
+    assert scripted.log.said(token) == ["StepReport", "RunResult"]
+
+
+async def test_a_wait_of_a_delivery_before_that_was_over_before_a_function_that_ends_at_once_has_won(
+    scripted: ScriptedGateway, connect: StartWorker
+) -> None:
+    await connect(scripted, function_or_event)
+    over = wait_over("event", "e")
+    scripted.script.item = lambda item: (
+        answer(item, pb.ITEM_STATUS_OK, resolutions=[over]) if isinstance(item, pb.StepReport) else ok(item)
+    )
+    token = scripted.assign("function-or-event", steps=[open_wait("event", "e")])
+    assert value_of((await scripted.log.result(token)).output) == "event"
+
+
 @pytest.mark.parametrize("is_before", [True, False])
 async def test_a_function_whose_report_is_under_way_when_a_wait_is_over_may_have_been_first(
     is_before: bool, scripted: ScriptedGateway, connect: StartWorker

@@ -7,6 +7,7 @@ import contextlib
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from redflow_server.domain.errors import StoreUnavailable
 from redflow_server.domain.leases import LeaseEnded, Outcome
 from redflow_server.domain.payloads import Payload
 from redflow_server.domain.runs import StartedRun
-from redflow_server.domain.states import RunStatus
+from redflow_server.domain.states import RunStatus, StepStatus
 from redflow_server.embedded import EmbeddedStore
 from redflow_server.store.keys import Keys
 from redflow_server.store.pipeline import Pipeline, ScriptFault
@@ -41,6 +42,7 @@ from tests.builders import (
 from tests.eventually import eventually
 from tests.redis_command import RedisCommand
 from tests.store.lossy_line import LossyLine
+from tests.wait_builders import a_sleep, some_waits
 
 SUCCEEDED = LeaseEnded(Outcome.OK, RunStatus.SUCCEEDED)
 WITHIN_S = 5.0
@@ -202,6 +204,19 @@ async def test_a_step_reported_after_the_result_does_not_slip_in_before_it(store
     _, result, late = await asyncio.gather(*calls)
     assert (result, late.outcome) == (SUCCEEDED, Outcome.LEASE_LOST)
     assert await store.read_steps(lease.run_id, 100) == ()
+
+
+async def test_what_a_run_says_by_different_scripts_keeps_its_order(store: Store) -> None:
+    """Although calls of the same script go together, and another run had each of them called before."""
+    other, lease = await start_one(store), await start_one(store)
+    calls = (
+        store.record_step(a_record(other, a_step("a"))),
+        store.step_wait(some_waits(lease, a_sleep())),
+        store.record_step(replace(a_record(lease, a_step("function")), rivals=("sleep",))),
+    )
+    await asyncio.gather(*calls)
+    steps = {step.name: step.status for step in await store.read_steps(lease.run_id, 100)}
+    assert steps == {"sleep": StepStatus.WITHDRAWN, "function": StepStatus.SUCCEEDED}
 
 
 @pytest.mark.parametrize("end", ["complete", "fail", "release"])

@@ -27,7 +27,7 @@ from tests.builders import (
 from tests.engine.conftest import stores  # noqa: F401  # a fixture
 from tests.engine.parts import Stores
 from tests.redis_command import RedisCommand
-from tests.wait_builders import a_suspension, an_event_wait, read_step, some_waits
+from tests.wait_builders import a_suspension, an_event_wait, in_race, read_step, some_waits
 
 MIB: Final = 1024 * 1024
 KEEP_MS: Final = 600_000
@@ -128,6 +128,22 @@ async def test_two_events_that_reach_the_waits_in_parts_reach_each_run_in_their_
     await deliver_all(store)
     for lease in leases:
         assert [await got(store, lease, "a"), await got(store, lease, "b")] == [b"1", b"2"]
+
+
+async def test_a_wait_that_has_lost_its_race_to_another_on_the_same_page_takes_no_event(store: Store) -> None:
+    """Two events are told together, because the first one was put off."""
+    await waiting_runs(store, 150)
+    lease = await start_one(store)
+    await store.suspend(a_suspension(lease, *in_race(an_event_wait("a"), an_event_wait("b"))))
+    for data in (b"1", b"2"):
+        await store.emit_event(an_event(data=data))
+    await deliver_all(store)
+    assert await got(store, lease, "a") == b"1"
+    assert (await read_step(store, lease.run_id, "b")).status is StepStatus.WITHDRAWN
+
+    [again] = [run for run in (await store.claim(a_claim(count=300))).runs if run.run_id == lease.run_id]
+    [step] = (await store.step_wait(some_waits(again, an_event_wait("next"), steps_recorded=1))).resolutions
+    assert step.output == Payload(b"2")
 
 
 async def test_a_run_that_goes_on_between_the_parts_misses_no_event_and_gets_none_twice(store: Store) -> None:

@@ -323,7 +323,9 @@ Global___ItemStatus: typing_extensions.TypeAlias = ItemStatus
 
 @typing.final
 class SessionRequest(google.protobuf.message.Message):
-    """From worker to gateway. The gateway processes the fields in the order of their numbers."""
+    """From worker to gateway. The gateway processes the fields in the order of their numbers. What it is to process later than
+    an item with a higher one goes into a later message.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -655,7 +657,9 @@ class StepReport(google.protobuf.message.Message):
     def elapsed(self) -> google.protobuf.duration_pb2.Duration: ...
     @property
     def rivals(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """The waits of its race: its success withdraws those that are open. The answer has the outcomes of the others."""
+        """The waits of its race: its success withdraws those that are open. The answer has the outcomes of the others. Those
+        that have not begun do not begin any more: a worker that has sent this asks for none of them.
+        """
 
     def __init__(
         self,

@@ -5,7 +5,8 @@
 local function wake_wait(member, channel)
   local id, step = awaited_by(member)
   local run = read_run(id)
-  if run and not ended(run) then take_event(run, step, channel) end
+  -- An event that another one of its race has got on this page has withdrawn it.
+  if run and not ended(run) and redis.call('HEXISTS', waits_key(id), step) == 1 then take_event(run, step, channel) end
 end
 
 local function deliver(number, channel, from)

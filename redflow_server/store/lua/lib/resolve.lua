@@ -10,7 +10,8 @@ local function resolve(run, name, outcome)
   step.status, step.final, step.attempt, step.meta = outcome.status, '1', run.attempt, outcome.meta
   step.size, step.finishedAt = tostring(#outcome.value), string.format('%.0f', now)
   step.resolved, step.target = number_resolution(run), outcome.target or step.target
-  redis.call('HSET', steps_key(run.id), 's:' .. name, write_header(step), 'o:' .. name, outcome.value)
+  local header = write_header(step)
+  redis.call('HSET', steps_key(run.id), 's:' .. name, header, 'o:' .. name, outcome.value)
   put(run, 'stepsDone', (tonumber(run.stepsDone) or 0) + 1)
   put(run, 'stepsBytes', (tonumber(run.stepsBytes) or 0) + #outcome.value)
   local open = (tonumber(run.openWaits) or 1) - 1
@@ -18,7 +19,7 @@ local function resolve(run, name, outcome)
   put(run, 'openWaits', open > 0 and open or nil)
   put(run, 'losses', nil)
   put(run, 'undelivered', nil)
-  if run.leaseToken then tell_holder(run, name) end
+  if run.leaseToken then tell_holder(run, name, header, outcome.value) end
   if run.status == 'waiting' then
     put(run, 'placedAt', now)
     set_status(run, 'queued')
