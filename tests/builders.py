@@ -332,6 +332,14 @@ async def _content(redis: RedisCommand, key: str) -> Any:  # Any: what the type 
             return other
 
 
+def over(message: str) -> str:
+    """The lease and the step that the message of a wait that is over names, without the outcome."""
+    kind, token, rest = message.split(" ", 2)
+    assert kind == "resolved"
+    size, _, rest = rest.partition(":")
+    return f"{token} {rest[: int(size)]}"
+
+
 class Messages:
     """What is published on some channels, such as `keys.wakeups` and `keys.gateway("gateway-1")`.
 
@@ -353,8 +361,10 @@ class Messages:
             await subscription.subscribe(*channels)
             for _ in channels:
                 await subscription.get_message(timeout=5.0)
-            yield cls(subscription, client.publish, channels[0])
-        await dial.close()
+            try:
+                yield cls(subscription, client.publish, channels[0])
+            finally:
+                await dial.close()
 
     async def so_far(self) -> list[str]:
         """What has been published since the last look, in order. It publishes a mark and reads up to it."""

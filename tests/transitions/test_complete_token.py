@@ -34,6 +34,7 @@ from tests.builders import (
     lane_of,
     let_leases_expire,
     memory_is_full,
+    over,
     places,
     put_in_state,
     request_cancel,
@@ -159,7 +160,7 @@ async def test_the_gateway_of_a_run_that_a_worker_has_is_told(
         await begin(store, lease, wait)
     async with Messages.on(redis_url, keys.gateway(STAMP.gateway_id)) as messages:
         await store.complete_token(a_completed_token(token_of(wait)))
-        assert await messages.so_far() == [f"resolved {lease.lease_token} a step"]
+        assert [over(message) for message in await messages.so_far()] == [f"{lease.lease_token} a step"]
     assert (await places(redis, keys, lease.run_id)).statuses == ("running",)
 
 

@@ -26,6 +26,7 @@ from tests.builders import (
     everything,
     lane_of,
     memory_is_full,
+    over,
     places,
     put_in_state,
     record_of,
@@ -219,8 +220,8 @@ async def test_a_run_that_a_worker_has_stays_there_and_its_gateway_is_told(
     await store.suspend(a_parking(parked, a_sleep("another")))
     async with Messages.on(redis_url, keys.gateway(STAMP.gateway_id)) as messages:
         assert (await fire_at(store, DUE_MS)).count == 2
-        told = set(await messages.so_far())
-    assert told == {f"resolved {at_work.lease_token} a nap", f"resolved {parked.lease_token} another"}
+        told = {over(message) for message in await messages.so_far()}
+    assert told == {f"{at_work.lease_token} a nap", f"{parked.lease_token} another"}
     for lease in (at_work, parked):
         assert (await places(redis, keys, lease.run_id)).statuses == ("running",)
 

@@ -45,6 +45,7 @@ from tests.builders import (
     lane_of,
     let_leases_expire,
     memory_is_full,
+    over,
     places,
     put_in_state,
     record_of,
@@ -171,7 +172,7 @@ async def test_its_gateway_is_told_of_the_wait_that_is_over_and_the_run_stays_wh
     lease = await park_one(store, a_wait("a step"), a_wait("other"))
     async with Messages.on(redis_url, keys.gateway(STAMP.gateway_id)) as messages:
         await end_child(store)
-        assert await messages.so_far() == [f"resolved {lease.lease_token} a step"]
+        assert [over(message) for message in await messages.so_far()] == [f"{lease.lease_token} a step"]
     assert (await places(redis, keys, lease.run_id)).statuses == ("running",)
     assert await lane_of(redis, keys) == []
 
@@ -181,7 +182,7 @@ async def test_the_gateway_to_which_its_worker_has_moved_is_told(store: Store, k
     await renew_one(store, lease, LATER_STAMP)
     async with Messages.on(redis_url, keys.gateway(LATER_STAMP.gateway_id)) as messages:
         await end_child(store)
-        assert await messages.so_far() == [f"resolved {lease.lease_token} child"]
+        assert [over(message) for message in await messages.so_far()] == [f"{lease.lease_token} child"]
 
 
 async def test_what_was_not_heard_is_answered_when_it_is_parked_again(store: Store) -> None:

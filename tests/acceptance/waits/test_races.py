@@ -95,8 +95,10 @@ async def test_a_function_that_wins_withdraws_the_waits_and_one_that_loses_is_ca
     client: Client, start_worker: StartWorker
 ) -> None:
     calls: list[str] = []
+    event_is_waited_for = asyncio.Event()
 
     async def quick() -> str:
+        await event_is_waited_for.wait()
         calls.append("quick")
         return "done"
 
@@ -123,11 +125,39 @@ async def test_a_function_that_wins_withdraws_the_waits_and_one_that_loses_is_ca
 
     await start_worker(race)
     handle = await client.start(race)
+    await eventually(lambda: has_step(client, handle.id, "never", "waiting"))
+    event_is_waited_for.set()
 
     assert await handle.result(timeout=10) == ["function", "done", "late"]
     assert calls == ["quick", "slow", "slow is canceled"]
     statuses = await steps_by_status(client, handle.id)
     assert (statuses["never"], statuses["quick"], statuses["late"]) == ("withdrawn", "succeeded", "succeeded")
+
+
+async def has_step(client: Client, run_id: str, name: str, status: str) -> bool:
+    return (await steps_by_status(client, run_id)).get(name) == status
+
+
+async def test_a_wait_that_has_lost_to_a_function_that_ends_at_once_leaves_the_event_to_the_next(
+    client: Client, start_worker: StartWorker
+) -> None:
+    async def quick() -> None:
+        """Ends before the wait beside it could begin."""
+
+    @workflow
+    async def race(ctx: Context) -> list[object]:
+        won = await ctx.step.race(
+            "function wins", event=ctx.step.wait_for_event("a", EVENT), function=ctx.step.run("quick", quick)
+        )
+        event = await ctx.step.wait_for_event("b", EVENT, timeout=10)
+        return [won.winner, None if event is None else event.payload]
+
+    await start_worker(race)
+    handle = await client.start(race)
+    await eventually(lambda: has_step(client, handle.id, "b", "waiting"))
+    await client.emit_event(EVENT, 7)
+
+    assert await handle.result(timeout=10) == ["function", 7]
 
 
 async def test_functions_alone_race_and_the_decision_is_kept_over_replays(
