@@ -89,7 +89,9 @@ class Crew:
             workflow = self._workflows[assignment.workflow]
             execution = Execution(assignment, workflow, self._workplace, max_payload_bytes)
             self._executions[assignment.lease_token] = execution
-            task = asyncio.create_task(execution.run(), name=f"redflow {assignment.workflow} {assignment.run_id}")
+            # Not by the loop's factory: what that adds to a task has no use here, and each run would pay for it.
+            name = f"redflow {assignment.workflow} {assignment.run_id}"
+            task = asyncio.Task(execution.run(), loop=self._loop, name=name)
             self._tasks[task] = execution
             task.add_done_callback(partial(self._ended, execution))
 

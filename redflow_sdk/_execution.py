@@ -189,14 +189,14 @@ class Execution:
 
     # ---- the handler ----
 
-    async def _end_of_handler(self) -> Item | None:
+    def _end_of_handler(self) -> Coroutine[Value, Value, Item | None]:
         """What is to be reported of the handler's end, or None when nothing may be."""
-        return await self._end_of(self._handle(), self._failed)
+        return self._end_of(self._handle(), self._failed)
 
-    async def _end_of_failure_handler(self, error: BaseException, failure: Failure) -> Item | None:
+    def _end_of_failure_handler(self, error: BaseException, failure: Failure) -> Coroutine[Value, Value, Item | None]:
         """What is to be reported of the failure handler's end, or None when nothing may be."""
         self._phase = Phase.HANDLING
-        return await self._end_of(self._handle_failure(error, failure), self._failed_to_handle)
+        return self._end_of(self._handle_failure(error, failure), self._failed_to_handle)
 
     async def _handle(self) -> Item | None:
         """Calls the handler."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -14,6 +15,15 @@ from redflow_sdk._types import Value
 T = TypeVar("T")
 
 
+@dataclass(slots=True)
+class Said:
+    """An item on its way, and who hears of its answer: `on_answer` also when nobody waits for `answer` any more."""
+
+    item: Item
+    answer: asyncio.Future[Answer]
+    on_answer: Callable[[Answer], None] | None
+
+
 class Link:
     """From handlers to the wire."""
 
@@ -21,8 +31,8 @@ class Link:
         self._io_loop = io_loop
         self._loop = loop
         self._protocol: WorkerProtocol | None = None
-        self._items: list[tuple[Item, asyncio.Future[Answer]]] = []
-        self._answers: list[tuple[asyncio.Future[Answer], Answer]] = []
+        self._said: list[Said] = []
+        self._answers: list[tuple[Said, Answer]] = []
 
     def connect(self, protocol: WorkerProtocol) -> None:
         """Where it leads."""
@@ -30,13 +40,13 @@ class Link:
 
     # ---- on the worker's loop ----
 
-    def report(self, item: Item) -> asyncio.Future[Answer]:
-        """Sends an item; the future is its answer."""
-        future: asyncio.Future[Answer] = self._loop.create_future()
-        if not self._items:
+    def report(self, item: Item, on_answer: Callable[[Answer], None] | None = None) -> asyncio.Future[Answer]:
+        """Sends an item; the future is its answer, which `on_answer` hears of too, also when nobody waits any more."""
+        said = Said(item, self._loop.create_future(), on_answer)
+        if not self._said:
             self._loop.call_soon(self._flush)
-        self._items.append((item, future))
-        return future
+        self._said.append(said)
+        return said.answer
 
     async def step_on_record(self, token: str, name: str) -> StepSnapshot | None:
         """A step whose output did not fit into the assignment; None when it or the lease is lost."""
@@ -57,25 +67,27 @@ class Link:
         self._io_loop.call_soon_threadsafe(what, self._protocol)
 
     def _flush(self) -> None:
-        items, self._items = self._items, []
-        self._io_loop.call_soon_threadsafe(self._submit, items)
+        said, self._said = self._said, []
+        self._io_loop.call_soon_threadsafe(self._submit, said)
 
-    def _resolve(self, answers: list[tuple[asyncio.Future[Answer], Answer]]) -> None:
-        for future, answer in answers:
-            if not future.done():
-                future.set_result(answer)
+    def _resolve(self, answers: list[tuple[Said, Answer]]) -> None:
+        for said, answer in answers:
+            if said.on_answer is not None:
+                said.on_answer(answer)
+            if not said.answer.done():
+                said.answer.set_result(answer)
 
     # ---- on the io thread ----
 
-    def _submit(self, items: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
+    def _submit(self, items: list[Said]) -> None:
         assert self._protocol is not None
-        for item, future in items:
-            self._protocol.submit(item, partial(self._answered, future))
+        for said in items:
+            self._protocol.submit(said.item, partial(self._answered, said))
 
-    def _answered(self, future: asyncio.Future[Answer], answer: Answer) -> None:
+    def _answered(self, said: Said, answer: Answer) -> None:
         if not self._answers:
             self._io_loop.call_soon(self._flush_answers)
-        self._answers.append((future, answer))
+        self._answers.append((said, answer))
 
     def _flush_answers(self) -> None:
         answers, self._answers = self._answers, []

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from contextvars import Context, ContextVar
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -69,32 +69,39 @@ class RunTasks:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         # A context may outlive its run, in a connection for one, and must not keep what the run's tasks hold.
-        self._tasks: weakref.WeakSet[AnyTask] = weakref.WeakSet()
+        self._root: weakref.ref[AnyTask] | None = None
+        self._created: weakref.WeakSet[AnyTask] | None = None
 
-    @contextmanager
-    def entered(self) -> Iterator[None]:
+    def __enter__(self) -> None:
         """The current task is the run's, and within this so are the tasks that it creates, and those that they do."""
         task = asyncio.current_task()
         assert task is not None
-        self._tasks.add(task)
-        token = _run.set(self)
-        try:
-            yield
-        finally:
-            with suppress(ValueError):  # a coroutine that is thrown away ends in a context that is not its own
-                _run.reset(token)
+        self._root = weakref.ref(task)
+        self._token = _run.set(self)
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(ValueError):  # a coroutine that is thrown away ends in a context that is not its own
+            _run.reset(self._token)
 
     def add(self, task: AnyTask, loop: asyncio.AbstractEventLoop) -> None:
         """Takes what was created in the context of the run, unless the loop is a thread's, or it is no asyncio task."""
         if loop is self._loop and hasattr(task, "_fut_waiter"):
-            self._tasks.add(task)
+            if self._created is None:
+                self._created = weakref.WeakSet()
+            self._created.add(task)
+
+    @property
+    def tasks(self) -> list[AnyTask]:
+        """Those that there still are."""
+        root = None if self._root is None else self._root()
+        return [*(() if root is None else (root,)), *(self._created or ())]
 
     def standing(self, waits: Collection[AnyFuture]) -> Standing:
         """How the run stands when these are what it may wait for. That a timer may end such a wait does not hold it.
 
         When something raw has just ended, the task to go on may be held for some turns yet, but the run is not at rest.
         """
-        live = [task for task in self._tasks if not task.done()]
+        live = [task for task in self.tasks if not task.done()]
         if not live or any(_is_to_go_on(task) for task in live):
             return Standing(State.MOVING)
         raw = _not_completed_by([*waits, *live], {_awaited_by(task) for task in live})

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from functools import partial
+from typing import Final
 
 from redflow_sdk import converter
 from redflow_sdk._failures import failure_of, fitted
@@ -26,6 +27,8 @@ from redflow_sdk._messages import (
 from redflow_sdk._types import Value
 from redflow_sdk.errors import DuplicateStepError, NonDeterministicError, SerializationError
 from redflow_sdk.records import Failure, Payload
+
+ON_RECORD: Final = (Verdict.OK, Verdict.DUPLICATE, Verdict.CONFLICT)
 
 
 class StepLog:
@@ -144,8 +147,7 @@ class StepLog:
         return self._answer_to(self._link.report(command))
 
     async def _answer_to(self, reported: asyncio.Future[Answer]) -> Answer:
-        # It counts also when nobody waits for it any more.
-        answer = await asyncio.shield(reported)
+        answer = await reported
         if answer.verdict in (Verdict.LEASE_LOST, Verdict.MOVED):
             self._on_lost()
             raise asyncio.CancelledError("the run was lost")
@@ -156,13 +158,11 @@ class StepLog:
         self._reported(report)
 
     def _reported(self, report: StepReport | Emit | Start) -> asyncio.Future[Answer]:
-        reported = self._link.report(report)
-        reported.add_done_callback(partial(self._answered, report.name))
-        return reported
+        # It counts also when nobody waits for it any more.
+        return self._link.report(report, partial(self._answered, report.name))
 
-    def _answered(self, name: str, reported: asyncio.Future[Answer]) -> None:
-        on_record = (Verdict.OK, Verdict.DUPLICATE, Verdict.CONFLICT)
-        if not reported.cancelled() and reported.result().verdict in on_record:
+    def _answered(self, name: str, answer: Answer) -> None:
+        if answer.verdict in ON_RECORD:
             self.add(name)
 
     def failure(self, error: BaseException) -> Failure:

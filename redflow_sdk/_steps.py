@@ -95,7 +95,8 @@ class FunctionSteps:
         self.check(call)
         step: Step | None = None
         while True:
-            await self._gate.begin()
+            if not self._gate.begins_at_once():
+                await self._gate.begin()
             try:
                 if step is None:
                     # What is called within the function of a member is no member.
@@ -129,8 +130,7 @@ class FunctionSteps:
 
     async def _try(self, step: Step) -> Value:
         try:
-            async with asyncio.timeout(step.call.timeout):
-                value = await self._call(step.call)
+            value = await self._call_in_time(step.call)
         except BaseException as error:  # recorded, and raised again to the handler
             delay_s = delay_before_next(step.call.retry, step.tries, error)
             await self._record_failure(step, error, is_final=delay_s is None)
@@ -142,6 +142,12 @@ class FunctionSteps:
                 raise StepFailedError(f"{failure.type}: {failure.message}", failure) from error
             raise
         return await self._record_success(step, value)
+
+    async def _call_in_time(self, call: StepCall) -> Value:
+        if call.timeout is None:
+            return await self._call(call)
+        async with asyncio.timeout(call.timeout):
+            return await self._call(call)
 
     async def _call(self, call: StepCall) -> Value:
         outer = step_at_work.set(call.name)

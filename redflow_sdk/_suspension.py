@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -94,12 +93,10 @@ class Suspension:
         self.is_over = False
         """Whether the run has been set aside, or has ended: nothing more may be said for it."""
 
-    @contextmanager
-    def watching_tasks(self) -> Iterator[None]:
+    def watching_tasks(self) -> RunTasks:
         """The caller is an `async def` handler; within this its tasks are looked at, too."""
         self._tasks = RunTasks()
-        with self._tasks.entered():
-            yield
+        return self._tasks
 
     def close(self) -> None:
         """The handler has ended. The tasks it has left behind wait for nothing any more."""

@@ -42,11 +42,16 @@ class Timetable:
         # Half a millisecond late rather than early: a pass that comes early finds nothing.
         at = at_ms / 1000 - self._ahead_s + 0.0005
         set_for, alarm = self._alarms.get(kind, (0.0, None))
-        if loop.time() < set_for <= at:
-            return
         if alarm is not None:
+            if set_for <= at:
+                return
             alarm.cancel()
-        self._alarms[kind] = (at, loop.call_at(at, self._loops[kind].wake))
+        self._alarms[kind] = (at, loop.call_at(at, self._ring, kind))
+
+    def _ring(self, kind: str) -> None:
+        # Of an alarm that rings early, as uvloop's do by half a millisecond, nobody may think that it is still to ring.
+        del self._alarms[kind]
+        self._loops[kind].wake()
 
     def passed(self, kind: str, passed: Passed) -> bool:
         """A pass has dealt with what was due; says whether more is due now, and sees that the next is in time."""

@@ -156,6 +156,25 @@ def test_a_time_that_is_heard_when_the_last_one_has_passed_is_kept() -> None:
     in_skipped_time(scenario())
 
 
+def test_when_an_alarm_rings_early_the_pass_that_finds_nothing_sets_it_again() -> None:
+    """As those of uvloop do, by up to half a millisecond."""
+
+    async def scenario() -> None:
+        table = await a_table(3600.0)
+        began_ms = table.clock.now_ms
+        loop = asyncio.get_running_loop()
+        call_at, loop.call_at = loop.call_at, lambda when, *rest: call_at(when - 0.0009, *rest)  # type: ignore[method-assign]  # as said
+        table.timetable.due("scheduled", began_ms + 500)
+        loop.call_at = call_at  # type: ignore[method-assign]  # only that one
+        await asyncio.sleep(0.4997)
+        assert table.woken_after_ms("scheduled", began_ms) == [pytest.approx(499.6)]
+        assert not table.timetable.passed("scheduled", Passed(0, began_ms + 500))
+        await asyncio.sleep(100)
+        assert table.woken_after_ms("scheduled", began_ms)[1:] == in_time(500)
+
+    in_skipped_time(scenario())
+
+
 def test_after_a_pass_the_next_thing_is_in_time() -> None:
     async def scenario() -> None:
         table = await a_table(3600.0)

@@ -32,7 +32,7 @@ class Scene:
         return self.loop.create_task(self._handle(work), name="root")
 
     async def _handle(self, work: Work) -> int:
-        with self.run.entered():
+        with self.run:
             return await work
 
     async def wait(self) -> int:

@@ -247,11 +247,11 @@ async def test_a_group_with_a_task_in_another_context_holds_the_run(scene: Scene
 
 async def test_a_run_moves_before_its_first_task_and_has_no_more_once_it_is_left(scene: Scene) -> None:
     assert scene.standing.state is State.MOVING
-    with scene.run.entered():
+    with scene.run:
         listed = asyncio.create_task(scene.wait())
     unlisted = asyncio.create_task(naps(scene))
     await turn()
-    assert {*scene.run._tasks} == {asyncio.current_task(), listed} and not unlisted.done()
+    assert {*scene.run.tasks} == {asyncio.current_task(), listed} and not unlisted.done()
 
 
 async def test_a_handler_may_be_thrown_away_in_any_context(scene: Scene) -> None:
@@ -278,7 +278,7 @@ async def test_tasks_that_are_done_hold_nothing_and_are_let_go(scene: Scene) -> 
     scene.begin(handler())
     assert await scene.settled() is State.AT_REST
     gc.collect()
-    assert len({*scene.run._tasks} - {*kept}) == 1, "the root"
+    assert len({*scene.run.tasks} - {*kept}) == 1, "the root"
 
 
 async def test_tasks_in_a_loop_of_a_thread_are_not_the_runs(scene: Scene) -> None:
