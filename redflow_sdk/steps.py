@@ -93,8 +93,8 @@ class Steps:
         """Waits for a time, which counts from when the gateway first hears of it: restarts of anything change nothing.
 
         The run takes up no slot of its worker meanwhile. A handler that waits for long ends, and runs again from its
-        start, with its steps on record, when the wait is over. What is awaited beside it and is no step is cut short
-        after ten seconds, and begins again then. Not to be called within a step.
+        start, with its steps on record, when the wait is over. What is awaited beside it and is no step delays that end
+        by ten seconds at most, is cut short by it, and begins again. Not to be called within a step.
 
             await ctx.step.sleep("cool off", days=2)
         """
@@ -274,7 +274,8 @@ class Steps:
 
         Each member is one step, not awaited: a function, a sleep, an event, a run, or the result of a token. Who has
         won is on record: a replay decides the same way. Raises what the first one raises. When that is a function, the
-        waits of the others stay: the next attempt of the run calls it again, and they count on.
+        waits of the others stay open: the next attempt of the run calls it again, and they count on. Any other wait
+        that a handler gives up, as by `asyncio.timeout`, stays open too; `timeout` of a wait ends it.
 
             first = await ctx.step.race(
                 "paid or late",
