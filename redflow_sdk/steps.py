@@ -199,8 +199,9 @@ class Steps:
         within a step, which would never end.
 
         Raises ChildFailedError and ChildCanceledError, and TimeoutError, now and in every attempt: what came of the
-        other run is on record. InputValidationError for the input; DuplicateStepError for a name that this run has
-        used.
+        other run is on record. So is UnknownWorkflowError for a workflow that is not registered and has no queue, and
+        StepFailedError for a run that waits for this one. InputValidationError for the input; DuplicateStepError for a
+        name that this run has used.
 
             receipt = await ctx.step.run_workflow("render", render_receipt, order)
         """
@@ -223,8 +224,8 @@ class Steps:
         """Starts a run of a workflow once, whatever happens, and goes on; returns its id.
 
         When this run ends, the other one goes on with `parent_close` "abandon", and is canceled with "cancel" unless
-        somebody else waits for it. Other arguments are as in `Client.start`. Raises StepFailedError for a workflow that
-        is not registered and has no queue.
+        somebody else waits for it. Other arguments are as in `Client.start`. Raises UnknownWorkflowError for a
+        workflow that is not registered and has no queue, now and in every attempt.
 
             await ctx.step.start_workflow("watch", watch_parcel, parcel, parent_close="cancel")
         """
