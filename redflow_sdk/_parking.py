@@ -25,7 +25,7 @@ class Waiting(Enum):
     @classmethod
     def of_environment(cls) -> Waiting:
         """What REDFLOW_WAITING says. Raises InvalidInputError."""
-        said = os.environ.get("REDFLOW_WAITING", "").strip()
+        said = os.environ.get(VARIABLE, "").strip()
         try:
             return cls(said) if said else cls.PARK
         except ValueError:
