@@ -5,11 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
 
 from redflow_sdk.errors import InvalidInputError
-
-VARIABLE: Final = "REDFLOW_WAITING"
 
 
 class Waiting(Enum):
@@ -25,12 +22,12 @@ class Waiting(Enum):
     @classmethod
     def of_environment(cls) -> Waiting:
         """What REDFLOW_WAITING says. Raises InvalidInputError."""
-        said = os.environ.get(VARIABLE, "").strip()
+        said = os.environ.get("REDFLOW_WAITING", "").strip()
         try:
             return cls(said) if said else cls.PARK
         except ValueError:
             allowed = ", ".join(way.value for way in cls)
-            raise InvalidInputError(f"{VARIABLE} must be one of {allowed}; got {said!r}") from None
+            raise InvalidInputError(f"REDFLOW_WAITING must be one of {allowed}; got {said!r}") from None
 
 
 @dataclass(frozen=True, slots=True)
