@@ -182,7 +182,7 @@ def _bounded(text: str, limit: int) -> str:
 
 
 def child_error(failure: Failure) -> Exception:
-    """What a run that was waited for raises when it did not succeed."""
+    """What another run raises that did not succeed, or that could not be started or waited for."""
     types = {"ChildFailedError": errors.ChildFailedError, "ChildCanceledError": errors.ChildCanceledError}
     if failure.type == "UnknownWorkflowError":
         return errors.UnknownWorkflowError(failure.message)

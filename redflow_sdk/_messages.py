@@ -65,6 +65,8 @@ class StepKind(Enum):
     TOKEN = auto()
     EMIT = auto()
     START = auto()
+    UNKNOWN = auto()
+    """One of a later revision: no step of a handler is of it."""
 
 
 class StepState(Enum):

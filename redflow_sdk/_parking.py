@@ -5,11 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
 
 from redflow_sdk.errors import InvalidInputError
-
-VARIABLE: Final = "REDFLOW_WAITING"
 
 
 class Waiting(Enum):
@@ -30,7 +27,7 @@ class Waiting(Enum):
             return cls(said) if said else cls.PARK
         except ValueError:
             allowed = ", ".join(way.value for way in cls)
-            raise InvalidInputError(f"{VARIABLE} must be one of {allowed}; got {said!r}") from None
+            raise InvalidInputError(f"REDFLOW_WAITING must be one of {allowed}; got {said!r}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
+import sys
+from typing import Final
 
 from redflow_sdk._failures import failure_of
 from redflow_sdk._names import MAX_BYTES
@@ -12,7 +14,7 @@ from redflow_sdk.errors import RunCanceledError
 from redflow_sdk.records import FailureKind
 from redflow_sdk.retry import RetryPolicy
 
-_NEVER: tuple[FailureKind, ...] = (
+NEVER_RETRIED: Final[tuple[FailureKind, ...]] = (
     *("canceled", "validation", "unknown_workflow", "serialization", "non_retriable", "non_deterministic"),
 )
 _ENDS = (asyncio.CancelledError, RunCanceledError, SystemExit, KeyboardInterrupt)
@@ -26,12 +28,19 @@ def delay_before_next(policy: RetryPolicy | None, tries: int, error: BaseExcepti
     if policy is None or tries >= policy.max_attempts or isinstance(error, _ENDS):
         return None
     failure = failure_of(error)
-    if failure.no_retry or failure.kind in _NEVER:
+    if failure.no_retry or failure.kind in NEVER_RETRIED:
         return None
     if failure.retry_after is not None:
         return failure.retry_after
-    delay = min(policy.maximum, policy.initial * policy.multiplier ** min(tries - 1, 1000))
+    delay = min(policy.maximum, policy.initial * _grown(policy.multiplier, tries))
     return delay + delay * policy.jitter * random.random()
+
+
+def _grown(multiplier: float, tries: int) -> float:
+    try:
+        return float(multiplier) ** (tries - 1)
+    except OverflowError:
+        return sys.float_info.max
 
 
 def pause_name(step_name: str, attempt: int, number: int) -> str:

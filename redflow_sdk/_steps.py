@@ -133,7 +133,7 @@ class FunctionSteps:
             value = await self._call_in_time(step.call)
         except BaseException as error:  # recorded, and raised again to the handler
             delay_s = delay_before_next(step.call.retry, step.tries, error)
-            await self._record_failure(step, error, is_final=delay_s is None)
+            await self._record_raised(step, error, delay_s)
             if delay_s is not None:
                 raise TriedInVain(delay_s) from error
             if isinstance(error, ENDS_OF_PROGRAMS):
@@ -174,7 +174,7 @@ class FunctionSteps:
         try:
             output = self._log.payload(f"the value of step {call.name!r}", value)
         except SerializationError as error:
-            await self._record_failure(step, error, is_final=True)
+            await self._record_failure(step, error)
             raise
         answer = await self._recorded(step, self._report(step, output))
         if answer.verdict is Verdict.CONFLICT and answer.stored is not None:
@@ -185,19 +185,35 @@ class FunctionSteps:
             raise refusal_of(answer)
         return value if type(value) in _AS_THEY_ARE else _value(output, call.function)
 
-    async def _record_failure(self, step: Step, error: BaseException, *, is_final: bool) -> None:
-        """Records a failed step, unless the run goes on elsewhere, where the step has to be run again."""
-        stop = self._log.stop_order
-        if stop is not None and stop.reason.is_lost:
-            return
+    async def _record_raised(self, step: Step, error: BaseException, delay_s: float | None) -> None:
+        """Records what a function has raised, by when it is tried again: a try, or the failure of its step."""
         if isinstance(error, (asyncio.CancelledError, RunCanceledError)):
+            self._record_canceled(step)
+        elif delay_s is None:
+            await self._record_failure(step, error)
+        else:
+            await self._record_try(step, error)
+
+    def _record_canceled(self, step: Step) -> None:
+        if not self._goes_on_elsewhere:
             canceled = Failure("CancelledError", "the step was canceled", "canceled", "", "python")
             # Not final: its handler has seen no failure of it, and a replay calls it again.
             self._log.report_on_the_way_out(self._report(step, canceled))
-        elif is_final:
-            await self._recorded(step, replace(self._report(step, self._log.failure(error)), is_final=True))
-        else:
+
+    async def _record_try(self, step: Step, error: BaseException) -> None:
+        if not self._goes_on_elsewhere:
             await self._log.report(self._report(step, self._log.failure(error)))
+
+    async def _record_failure(self, step: Step, error: BaseException) -> None:
+        """The step has failed for this attempt."""
+        if not self._goes_on_elsewhere:
+            await self._recorded(step, replace(self._report(step, self._log.failure(error)), is_final=True))
+
+    @property
+    def _goes_on_elsewhere(self) -> bool:
+        """Whether the run does, where the step has to be run again: what it has raised here is not recorded."""
+        stop = self._log.stop_order
+        return stop is not None and stop.reason.is_lost
 
     def _recorded(self, step: Step, report: StepReport) -> Coroutine[Value, Value, Answer]:
         """The answer to how the step has ended."""
@@ -259,7 +275,7 @@ class FunctionSteps:
                 raise TimeoutError(f"step {call.name!r} took longer than {call.timeout} s")
         except BaseException as error:  # recorded, and raised again to the handler
             delay_s = delay_before_next(call.retry, step.tries, error)
-            threads.on_loop(self._record_failure(step, error, is_final=delay_s is None))
+            threads.on_loop(self._record_raised(step, error, delay_s))
             if delay_s is not None:
                 raise TriedInVain(delay_s) from error
             raise

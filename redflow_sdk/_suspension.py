@@ -46,7 +46,7 @@ log = logging.getLogger("redflow.worker")
 TURNS: Final = 8
 """Turns of the loop in which tasks that are ready take their next step, and those that wait for them theirs."""
 HELD_S: Final = 10.0
-"""How long a task that does something else than wait for steps and waits keeps the run from being set aside."""
+"""How long a task that does something else than wait for steps and waits keeps the run from coming to rest."""
 LOOK_AGAIN_S: Final = 0.05
 
 
@@ -211,8 +211,8 @@ class Suspension:
         self._held_since = self._held_since or now
         if now - self._held_since >= HELD_S:
             log.warning(
-                "run %s is set aside although %s is busy with something that is no step, and begins again on replay; "
-                "put it into a step",
+                "run %s counts as waiting although %s is busy with something that is no step, which is cut short when "
+                "the run is set aside, and begins again on replay; put it into a step",
                 self._log.run_id,
                 found.holder_name or "a task that never rests",
             )

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from redflow_sdk import converter
+from redflow_sdk._failures import child_error
 from redflow_sdk._messages import (
     Answer,
     BeginWaits,
@@ -28,7 +29,7 @@ from redflow_sdk._step_gate import StepGate
 from redflow_sdk._step_log import StepLog
 from redflow_sdk._suspension import Suspension, refusal_of
 from redflow_sdk._types import Value
-from redflow_sdk.errors import NonDeterministicError, SerializationError, StepFailedError
+from redflow_sdk.errors import NonDeterministicError, SerializationError
 
 KIND_OF: Final = {
     TimerTarget: StepKind.TIMER,
@@ -152,7 +153,7 @@ class WaitSteps:
         finally:
             self._gate.end()
         if known.failure is not None:
-            raise StepFailedError(f"{known.failure.type}: {known.failure.message}", known.failure)
+            raise child_error(known.failure)
         return known.child_run_id
 
 

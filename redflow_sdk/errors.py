@@ -106,7 +106,7 @@ class NotWaitingError(RedflowError):
 
 
 class UnknownWorkflowError(RedflowError, LookupError):
-    """No workflow with this name is registered."""
+    """No workflow with this name is registered. Raised to handlers that start one, too."""
 
 
 class IdempotencyKeyReusedError(RedflowError):

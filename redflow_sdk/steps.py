@@ -93,8 +93,8 @@ class Steps:
         """Waits for a time, which counts from when the gateway first hears of it: restarts of anything change nothing.
 
         The run takes up no slot of its worker meanwhile. A handler that waits for long ends, and runs again from its
-        start, with its steps on record, when the wait is over. What is awaited beside it and is no step is cut short
-        after ten seconds, and begins again then. Not to be called within a step.
+        start, with its steps on record, when the wait is over. What is awaited beside it and is no step delays that end
+        by ten seconds at most, is cut short by it, and begins again. Not to be called within a step.
 
             await ctx.step.sleep("cool off", days=2)
         """
@@ -199,8 +199,9 @@ class Steps:
         within a step, which would never end.
 
         Raises ChildFailedError and ChildCanceledError, and TimeoutError, now and in every attempt: what came of the
-        other run is on record. InputValidationError for the input; DuplicateStepError for a name that this run has
-        used.
+        other run is on record. So is UnknownWorkflowError for a workflow that is not registered and has no queue, and
+        StepFailedError for a run that waits for this one. InputValidationError for the input; DuplicateStepError for a
+        name that this run has used.
 
             receipt = await ctx.step.run_workflow("render", render_receipt, order)
         """
@@ -223,8 +224,8 @@ class Steps:
         """Starts a run of a workflow once, whatever happens, and goes on; returns its id.
 
         When this run ends, the other one goes on with `parent_close` "abandon", and is canceled with "cancel" unless
-        somebody else waits for it. Other arguments are as in `Client.start`. Raises StepFailedError for a workflow that
-        is not registered and has no queue.
+        somebody else waits for it. Other arguments are as in `Client.start`. Raises UnknownWorkflowError for a
+        workflow that is not registered and has no queue, now and in every attempt.
 
             await ctx.step.start_workflow("watch", watch_parcel, parcel, parent_close="cancel")
         """
@@ -274,7 +275,8 @@ class Steps:
 
         Each member is one step, not awaited: a function, a sleep, an event, a run, or the result of a token. Who has
         won is on record: a replay decides the same way. Raises what the first one raises. When that is a function, the
-        waits of the others stay: the next attempt of the run calls it again, and they count on.
+        waits of the others stay open: the next attempt of the run calls it again, and they count on. Any other wait
+        that a handler gives up, as by `asyncio.timeout`, stays open too; `timeout` of a wait ends it.
 
             first = await ctx.step.race(
                 "paid or late",

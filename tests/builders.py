@@ -26,6 +26,7 @@ from redflow_server.domain.leases import (
     FailAttempt,
     Lane,
     LeaseStanding,
+    LeaseToRenew,
     ListedLease,
     RecordStep,
     Release,
@@ -157,9 +158,9 @@ AWKWARD_BYTES: Final = {
 """Payloads that come back changed when somebody on the way reads them as text, a number or a pattern."""
 
 
-def a_listing(lease: ClaimedRun, *open_waits: str) -> tuple[str, ListedLease]:
+def a_listing(lease: ClaimedRun, *open_waits: str) -> LeaseToRenew:
     """A lease as its worker lists it, with the waits that it takes to be open."""
-    return lease.run_id, ListedLease(lease.lease_token, open_waits)
+    return LeaseToRenew(lease.run_id, ListedLease(lease.lease_token, open_waits))
 
 
 def a_lease(run_id: str) -> ClaimedRun:

@@ -33,7 +33,10 @@ STEP_STATE_OF: Final = {
     for state in StepState
     if state is not StepState.UNKNOWN
 }
-STEP_KIND_OF: Final = {run_pb2.StepKind.Value(f"STEP_KIND_{kind.name}"): kind for kind in StepKind}
+STEP_KIND_OF: Final = {
+    run_pb2.STEP_KIND_UNSPECIFIED: StepKind.FUNCTION,
+    **{run_pb2.StepKind.Value(f"STEP_KIND_{kind.name}"): kind for kind in StepKind if kind is not StepKind.UNKNOWN},
+}
 
 
 def incoming(response: pb.SessionResponse) -> Incoming:
@@ -134,7 +137,7 @@ def snapshot(message: pb.StepSnapshot) -> StepSnapshot:
         output=convert.payload_of(message.output) if value == "output" else None,
         failure=convert.failure_of(message.failure) if value == "failure" else None,
         is_by_reference=value == "output_ref",
-        kind=STEP_KIND_OF.get(message.step_kind, StepKind.FUNCTION),
+        kind=STEP_KIND_OF.get(message.step_kind, StepKind.UNKNOWN),
         resolved_seq=message.resolved_seq,
         event_id=message.event_id,
         event_time=convert.moment_of(message, "event_time"),

@@ -70,6 +70,14 @@ class ListedLease:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaseToRenew:
+    """A listed lease, and the run that its token is of."""
+
+    run_id: str
+    listed: ListedLease
+
+
+@dataclass(frozen=True, slots=True)
 class Resolution:
     """The outcome of a wait of a leased run, for its worker. `step` None: the store has lost the wait."""
 

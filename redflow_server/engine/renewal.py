@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Final
 
 from redflow_server.domain.ids import run_id_of
-from redflow_server.domain.leases import LeaseStanding, ListedLease, Stamp, Standing
+from redflow_server.domain.leases import LeaseStanding, LeaseToRenew, ListedLease, Stamp, Standing
 from redflow_server.domain.timing import Timing
 from redflow_server.store.store import Store
 
@@ -28,27 +28,29 @@ class Renewal:
         """How leases stand after their renewal, which counts from `age_ms` ago. What is no lease token at all is lost,
         too.
         """
-        leases, standings = [], []
+        leases: list[LeaseToRenew] = []
+        standings = []
         for lease in listed:
             run_id = run_id_of(lease.lease_token)
             if run_id is None:
                 standings.append(LeaseStanding(lease.lease_token, Standing.LOST))
             else:
-                leases.append((run_id, lease))
+                leases.append(LeaseToRenew(run_id, lease))
         lease_ms, grace_ms = max(0, self._timing.lease_ms - age_ms), self._timing.cancel_grace_ms
         renewing = [self._store.renew(stamp, part, lease_ms, grace_ms) for part in _slices(leases)]
         renewed = await asyncio.gather(*renewing)
         return (*chain.from_iterable(renewed), *standings)
 
 
-def _slices(leases: Iterable[tuple[str, ListedLease]]) -> Iterator[list[tuple[str, ListedLease]]]:
-    part: list[tuple[str, ListedLease]] = []
+def _slices(leases: Iterable[LeaseToRenew]) -> Iterator[list[LeaseToRenew]]:
+    part: list[LeaseToRenew] = []
     waits = 0
-    for run_id, lease in leases:
-        waits += len(lease.open_waits)
+    for lease in leases:
+        count = len(lease.listed.open_waits)
+        waits += count
         if part and (len(part) == SLICE or waits > SLICE_WAITS):
             yield part
-            part, waits = [], len(lease.open_waits)
-        part.append((run_id, lease))
+            part, waits = [], count
+        part.append(lease)
     if part:
         yield part

@@ -113,9 +113,9 @@ class Upkeep:
         for status in SWEPT:
             swept = await self._store.sweep(status, self._swept_seqs[status], SWEEP_SLICE)
             self._swept_seqs[status] = swept.next_seq
-            for run_id, what in swept.repairs:
-                self._telemetry.count(f"repaired.{what}")
-                log.warning("repaired run %s: its %s was missing", run_id, what)
+            for repair in swept.repairs:
+                self._telemetry.count(f"repaired.{repair.what}")
+                log.warning("repaired run %s: its %s was missing", repair.run_id, repair.what)
         return False
 
     async def fail_unknown(self) -> bool:

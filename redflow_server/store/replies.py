@@ -99,11 +99,19 @@ class Purged:
 
 
 @dataclass(frozen=True, slots=True)
+class Repair:
+    """What of a run was missing, and is there again."""
+
+    run_id: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
 class Swept:
-    """Repairs as (run id, what), and where to go on; None at the end."""
+    """Repairs, and where to go on; None at the end."""
 
     next_seq: int | None
-    repairs: tuple[tuple[str, str], ...]
+    repairs: tuple[Repair, ...]
 
 
 def run_page(reply: Reply) -> RunPage:
@@ -262,7 +270,7 @@ def passed(reply: Reply) -> Passed:
 def swept(reply: Reply) -> Swept:
     """Answer of sweep."""
     next_seq, repairs = reply
-    return Swept(next_seq or None, tuple((codec.text(run_id), codec.text(what)) for run_id, what in repairs))
+    return Swept(next_seq or None, tuple(Repair(codec.text(run_id), codec.text(what)) for run_id, what in repairs))
 
 
 def registered(names: Sequence[str], reply: Reply) -> Registered:

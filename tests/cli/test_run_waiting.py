@@ -169,12 +169,18 @@ async def test_of_the_runs_at_work_those_are_listed_whose_handlers_wait_in_memor
     await eventually(is_listed, within=10)
 
 
+def has_passed(millisecond: datetime) -> bool:
+    return datetime.now(UTC) - millisecond >= timedelta(milliseconds=1)
+
+
 async def test_it_filters_and_pages_newest_first_over_all_statuses(here: Run, client: Client) -> None:
     later = datetime.now(UTC) + HOUR
     ids = []
     for name, available_at in (("a", later), ("b", None), ("a", None), ("b", later), ("a", later)):
-        ids.append((await client.start(name, queue="q", available_at=available_at)).id)
-        await asyncio.sleep(0.002)  # two of one millisecond stand in either order
+        run = await (await client.start(name, queue="q", available_at=available_at)).get()
+        ids.append(run.id)
+        # Two of one millisecond stand in either order.
+        await eventually(lambda created_at=run.created_at: has_passed(created_at), every=0.001)
 
     async def listed(*arguments: str) -> list[str]:
         shown = await here("run", "list", "--waiting", "-o", "json", *arguments)

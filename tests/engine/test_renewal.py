@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from redflow_server.domain.leases import LeaseStanding, ListedLease, Stamp, Standing
+from redflow_server.domain.leases import LeaseStanding, LeaseToRenew, ListedLease, Stamp, Standing
 from redflow_server.engine.renewal import SLICE, SLICE_WAITS, Renewal
 from redflow_server.store.pipeline import Pipeline
 from redflow_server.store.store import Store
@@ -25,9 +25,9 @@ class CountingStore(Store):
         self.calls: list[tuple[int, int]] = []
 
     def renew(
-        self, stamp: Stamp, leases: Sequence[tuple[str, ListedLease]], lease_ms: int, grace_ms: int
+        self, stamp: Stamp, leases: Sequence[LeaseToRenew], lease_ms: int, grace_ms: int
     ) -> Future[tuple[LeaseStanding, ...]]:
-        self.calls.append((len(leases), sum(len(lease.open_waits) for _, lease in leases)))
+        self.calls.append((len(leases), sum(len(lease.listed.open_waits) for lease in leases)))
         return super().renew(stamp, leases, lease_ms, grace_ms)
 
 

@@ -193,7 +193,7 @@ async def test_a_gateway_with_open_streams_and_waiting_callers_stops_within_two_
         await worker.quiet()
     request = run_service_pb2.WaitRunRequest(run_id=run_ids[-1])
     waiting = [asyncio.create_task(_wait(calls, request)) for _ in range(50)]
-    await asyncio.sleep(0.1)  # so that most of them are waiting by then
+    await eventually(lambda: gateway._waiters.count == len(waiting))
     began = asyncio.get_running_loop().time()
 
     await gateway.stop()

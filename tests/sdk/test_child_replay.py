@@ -29,6 +29,9 @@ from tests.sdk.messages import (
 from tests.sdk.scripted_gateway import ScriptedGateway
 from tests.sdk.wire_log import Item
 
+KIND_OF_A_LATER_REVISION = b"\x18\x63"
+"""`step_kind = 99` of a step on record: the last one counts."""
+
 
 @pytest.fixture
 def connect(connect_without_parking: StartWorker) -> StartWorker:
@@ -232,3 +235,17 @@ async def test_waits_that_did_not_fit_into_the_assignment_are_on_record_all_the_
     scripted.script.item = setting_aside
     asked = await scripted.log.suspension(scripted.assign("many", steps_truncated=True))
     assert [(wait.step_name, wait.step_seq) for wait in asked.waits] == [("open", 9)]
+
+
+async def test_a_step_of_a_kind_that_this_sdk_does_not_know_is_no_step_of_its_handler(
+    scripted: ScriptedGateway, connect: StartWorker
+) -> None:
+    @workflow(name="one-step")
+    async def one_step(ctx: Context) -> None:
+        await ctx.step.run("a", lambda: None)
+
+    await connect(scripted, one_step)
+    known = pb.StepSnapshot.FromString(succeeded("a", "old a").SerializeToString() + KIND_OF_A_LATER_REVISION)
+    failure = (await scripted.log.result(scripted.assign("one-step", steps=[known]))).failure
+    assert kind_of(failure) == "non_deterministic" and "of the kind unknown" in failure.message
+    assert scripted.log.reports() == []

@@ -14,6 +14,7 @@ from redflow_sdk.proto.worker.v1 import worker_pb2 as pb
 from tests.conftest import StartWorker
 from tests.eventually import eventually
 from tests.sdk.messages import ok, resolved, suspended, value_of, wait_over
+from tests.sdk.parked_runs import parked_run, parking
 from tests.sdk.scripted_gateway import ScriptedGateway
 from tests.sdk.wire_log import Item
 
@@ -81,8 +82,41 @@ async def test_one_that_takes_longer_is_cut_short_and_the_log_says_which_it_was(
     await scripted.log.suspension(token)
     assert time.monotonic() - before >= 0.5
     await eventually(lambda: ended == ["cut short"])
-    [warning] = [record.getMessage() for record in caplog.records if "is set aside although" in record.getMessage()]
+    messages = [record.getMessage() for record in caplog.records]
+    [warning] = [message for message in messages if "counts as waiting although" in message]
     assert "run-1" in warning and "polls_a_server" in warning and "put it into a step" in warning
+
+
+async def test_one_that_takes_longer_goes_on_while_its_handler_is_parked_and_is_cut_short_at_the_end_of_the_window(
+    hold_for: Callable[[float], None], scripted: ScriptedGateway, connect: StartWorker
+) -> None:
+    hold_for(0.1)
+    noted: list[str] = []
+    served, goes_on = asyncio.Event(), asyncio.Event()
+
+    @workflow(name="beside")
+    async def beside(ctx: Context) -> None:
+        async def polls_a_server() -> None:
+            try:
+                await goes_on.wait()
+                noted.append("went on")
+                served.set()
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                noted.append("cut short")
+                raise
+
+        await asyncio.gather(ctx.step.run_workflow("child", "other"), polls_a_server())
+
+    await connect(scripted, beside, park_window=1)
+    scripted.script.item = parking
+    token = await parked_run(scripted, "beside")
+    goes_on.set()
+    await asyncio.wait_for(served.wait(), 1)
+    assert (noted, scripted.log.held()) == (["went on"], {token: "PARKED"})
+
+    assert not (await scripted.log.suspension(token, 2)).park
+    await eventually(lambda: noted == ["went on", "cut short"])
 
 
 async def test_every_step_and_wait_begins_the_time_anew(

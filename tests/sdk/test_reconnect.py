@@ -108,6 +108,33 @@ async def test_a_run_survives_cut_after_cut(scripted: ScriptedGateway, connect: 
     assert [opening.message.session_number for opening in scripted.log.opens()] == [1, 2, 3, 4, 5, 6, 7]
 
 
+async def test_what_a_run_says_again_keeps_its_order_and_a_step_that_came_after_a_wait_is_in_a_later_message(
+    scripted: ScriptedGateway, connect: StartWorker
+) -> None:
+    """Within one message a gateway deals with the steps first."""
+    has_begun = asyncio.Event()
+
+    @workflow(name="beside")
+    async def beside(ctx: Context) -> None:
+        await asyncio.gather(ctx.step.wait_for_event("got", "news"), ctx.step.run("step", has_begun.wait))
+
+    await connect(scripted, beside)
+    scripted.script.item = lambda item: None
+    token = scripted.assign("beside")
+    await scripted.log.command(token)
+    has_begun.set()
+    await scripted.log.report(token, "step")
+
+    scripted.session.cut()
+    await eventually(lambda: len(scripted.log.items(token)) == 4)
+
+    assert scripted.log.said(token) == ["StepCommand", "StepReport", "StepCommand", "StepReport"]
+    messages = [heard.message for heard in scripted.log.requests if heard.session == 2]
+    [wait_at] = [number for number, message in enumerate(messages) if message.step_commands]
+    [step_at] = [number for number, message in enumerate(messages) if message.step_reports]
+    assert wait_at < step_at
+
+
 async def test_a_worker_comes_back_when_its_gateway_does(
     held: Held, start_scripted: StartScripted, connect: StartWorker
 ) -> None:

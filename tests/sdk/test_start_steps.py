@@ -143,7 +143,8 @@ async def test_a_run_that_cannot_be_started_raises_now_and_in_every_attempt(
     steps = [refused("watch")] if is_on_record else []
     token = scripted.assign("starts-async", attempt=2, max_attempts=3, steps=steps)
     failure = (await scripted.log.result(token)).failure
-    assert failure.type == "StepFailedError" and "workflow watch is not registered" in failure.message
+    assert (failure.type, failure.message) == ("UnknownWorkflowError", "workflow watch is not registered")
+    assert failure.failure_kind == failure_pb2.FAILURE_KIND_UNKNOWN_WORKFLOW, "so no attempt follows"
     assert len(scripted.log.commands(token)) == (not is_on_record)
 
 

@@ -12,7 +12,7 @@ from redflow_server.domain.registry import FAILURE_HANDLER_MS
 from redflow_server.domain.runs import HandlerState
 from redflow_server.domain.states import RunStatus
 from redflow_server.store.keys import Keys, lane_name
-from redflow_server.store.replies import Passed, Reaped, Swept
+from redflow_server.store.replies import Passed, Reaped, Repair, Swept
 from redflow_server.store.store import Store
 from tests.builders import (
     LANE,
@@ -322,7 +322,7 @@ async def test_a_cancel_that_was_asked_for_wins_when_the_time_is_up(store: Store
 async def test_a_deadline_that_is_lost_is_found_by_the_sweep(store: Store, redis: RedisCommand, keys: Keys) -> None:
     lease = await failing_one(store)
     await redis("DEL", keys.deadlines)
-    assert await store.sweep(RunStatus.RUNNING, None, 10) == Swept(None, ((lease.run_id, "deadline"),))
+    assert await store.sweep(RunStatus.RUNNING, None, 10) == Swept(None, (Repair(lease.run_id, "deadline"),))
     assert int(await redis("ZSCORE", keys.deadlines, lease.run_id)) == START_MS + HANDLER_MS
 
 

@@ -8,6 +8,7 @@ from redflow_server.domain.failures import FailureKind
 from redflow_server.domain.leases import (
     ClaimedRun,
     LeaseStanding,
+    LeaseToRenew,
     ListedLease,
     Outcome,
     ReleaseReason,
@@ -157,7 +158,7 @@ async def test_a_wrong_token_renews_nothing(store: Store, redis: RedisCommand, k
     store.now_ms = START_MS + 1000
     before = await everything(redis, keys)
     for token in (a_lease(lease.run_id).lease_token, "", lease.lease_token[:-1]):
-        [standing] = await store.renew(STAMP, [(lease.run_id, ListedLease(token))], LEASE_MS, GRACE_MS)
+        [standing] = await store.renew(STAMP, [LeaseToRenew(lease.run_id, ListedLease(token))], LEASE_MS, GRACE_MS)
         assert standing == LeaseStanding(token, Standing.LOST)
     assert await everything(redis, keys) == before
 

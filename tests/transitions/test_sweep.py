@@ -54,8 +54,8 @@ async def sweep(store: Store, status: RunStatus) -> list[str]:
     """Looks at all runs of a status once; the runs that were repaired."""
     swept = await store.sweep(status, None, LIMIT)
     assert swept.next_seq is None
-    assert all(what for _, what in swept.repairs), "each repair says what it was"
-    return [run_id for run_id, _ in swept.repairs]
+    assert all(repair.what for repair in swept.repairs), "each repair says what it was"
+    return [repair.run_id for repair in swept.repairs]
 
 
 async def sweep_all(store: Store) -> list[str]:
@@ -291,7 +291,7 @@ async def test_slices_follow_each_other_through_all_runs(store: Store, redis: Re
             break
 
     assert all(len(each.repairs) <= 3 for each in slices)
-    assert sorted(run_id for each in slices for run_id, _ in each.repairs) == sorted(runs)
+    assert sorted(repair.run_id for each in slices for repair in each.repairs) == sorted(runs)
     assert await lane_of(redis, keys) == runs
 
 

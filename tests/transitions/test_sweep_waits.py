@@ -12,7 +12,7 @@ from redflow_server.domain.payloads import Payload
 from redflow_server.domain.states import RunStatus
 from redflow_server.domain.waits import Wait, event_channel
 from redflow_server.store.keys import Keys, lane_name
-from redflow_server.store.replies import Swept
+from redflow_server.store.replies import Repair, Swept
 from redflow_server.store.store import Store
 from tests.builders import (
     START_MS,
@@ -52,7 +52,7 @@ def _time_stands_still(store: Store) -> None:
     store.now_ms = START_MS
 
 
-async def sweep(store: Store) -> tuple[tuple[str, str], ...]:
+async def sweep(store: Store) -> tuple[Repair, ...]:
     """Looks at the waiting runs once: what was repaired, by run."""
     swept = await store.sweep(RunStatus.WAITING, None, 25)
     assert swept.next_seq is None
@@ -89,7 +89,7 @@ async def test_a_wait_for_a_run_that_is_gone_fails_by_the_outbox(
     parent = await waiting_one(store, wait)
     await remove(redis, keys, child_id(wait))
     async with Messages.on(redis_url, keys.wakeups) as messages:
-        assert await sweep(store) == ((parent.run_id, "wait"),)
+        assert await sweep(store) == (Repair(parent.run_id, "wait"),)
         assert await messages.so_far() == [f"due outbox {START_MS}"]
     assert await sweep(store) == (), "it is on its way"
 
@@ -109,7 +109,7 @@ async def test_a_run_whose_child_ended_unheard_gets_its_value(store: Store, redi
     await store.complete(a_completion(await claim_one(store, CHILD_LANE), b"7"))
     assert (await store.read_run(parent.run_id)).status is RunStatus.WAITING
 
-    assert await sweep(store) == ((parent.run_id, "wait"),)
+    assert await sweep(store) == (Repair(parent.run_id, "wait"),)
     await store.apply_outbox(100)
 
     [step] = await store.read_steps(parent.run_id, 1000)
@@ -127,7 +127,7 @@ async def test_a_child_that_does_not_know_who_waits_for_it_is_told(
         await redis("DEL", keys.awaiters(child_id(wait)))
     else:
         await redis("HDEL", keys.run(child_id(wait)), "awaited")
-    assert await sweep(store) == ((parent.run_id, "awaiter"),)
+    assert await sweep(store) == (Repair(parent.run_id, "awaiter"),)
     assert await everything(redis, keys) == before
 
 
@@ -138,7 +138,7 @@ async def test_a_wait_that_has_lost_its_time_is_over_then_all_the_same(
     before = await everything(redis, keys)
     await redis("DEL", keys.timers)
     async with Messages.on(redis_url, keys.wakeups) as messages:
-        assert await sweep(store) == ((parent.run_id, "timer"),)
+        assert await sweep(store) == (Repair(parent.run_id, "timer"),)
         assert f"due timers {START_MS + SLEEP_MS}" in await messages.so_far()
     assert await everything(redis, keys) == before
 
@@ -148,7 +148,7 @@ async def test_a_wait_that_its_channel_does_not_know_hears_of_the_next_event(
 ) -> None:
     parent = await waiting_one(store, an_event_wait())
     await redis("DEL", keys.event_waits(event_channel("paid", None)))
-    assert await sweep(store) == ((parent.run_id, "event wait"),)
+    assert await sweep(store) == (Repair(parent.run_id, "event wait"),)
     assert await sweep(store) == ()
     await store.emit_event(an_event(data=b"7"))
     [step] = await store.read_steps(parent.run_id, 100)
@@ -160,10 +160,10 @@ async def test_open_waits_that_are_miscounted_are_counted_again(store: Store, re
     before = await everything(redis, keys)
     for wrong in ("1", "3"):
         await redis("HSET", keys.run(parent.run_id), "openWaits", wrong)
-        assert await sweep(store) == ((parent.run_id, "waits"),)
+        assert await sweep(store) == (Repair(parent.run_id, "waits"),)
         assert await everything(redis, keys) == before
     await redis("HDEL", keys.run(parent.run_id), "openWaits")
-    assert await sweep(store) == ((parent.run_id, "waits"),)
+    assert await sweep(store) == (Repair(parent.run_id, "waits"),)
     assert await everything(redis, keys) == before
 
 
@@ -173,7 +173,7 @@ async def test_a_waiting_run_keeps_its_listing_and_its_deadline(store: Store, re
     before = await everything(redis, keys)
     await redis("DEL", keys.deadlines)
     await redis("ZREM", keys.workflow_status("waiting", "w"), parent.run_id)
-    assert [run_id for run_id, _ in await sweep(store)] == [parent.run_id]
+    assert [repair.run_id for repair in await sweep(store)] == [parent.run_id]
     assert await everything(redis, keys) == before
 
 
@@ -189,7 +189,7 @@ async def test_of_many_waits_each_pass_looks_at_a_hundred(store: Store, redis: R
     async def told() -> int:
         return sum([await redis("EXISTS", keys.awaiters(child_id(wait))) for wait in waits])
 
-    assert await sweep(store) == ((lease.run_id, "awaiter"),)
+    assert await sweep(store) == (Repair(lease.run_id, "awaiter"),)
     assert await told() == 100
     for _ in range(100):
         await sweep(store)
@@ -201,4 +201,4 @@ async def test_waits_are_mended_while_memory_is_full(store: Store, redis: RedisC
     parent = await waiting_one(store, wait)
     await redis("DEL", keys.awaiters(child_id(wait)))
     async with memory_is_full(redis):
-        assert await store.sweep(RunStatus.WAITING, None, 25) == Swept(None, ((parent.run_id, "awaiter"),))
+        assert await store.sweep(RunStatus.WAITING, None, 25) == Swept(None, (Repair(parent.run_id, "awaiter"),))

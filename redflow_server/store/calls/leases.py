@@ -17,7 +17,7 @@ from redflow_server.domain.leases import (
     FailAttempt,
     LeaseEnded,
     LeaseStanding,
-    ListedLease,
+    LeaseToRenew,
     RecordStep,
     Release,
     ReleaseReason,
@@ -56,13 +56,14 @@ class LeaseScripts(Scripted):
         return self._pipeline.call("claim", arguments, lambda reply: replies.claimed(claim, reply))
 
     def renew(
-        self, stamp: Stamp, leases: Sequence[tuple[str, ListedLease]], lease_ms: int, grace_ms: int
+        self, stamp: Stamp, leases: Sequence[LeaseToRenew], lease_ms: int, grace_ms: int
     ) -> Future[tuple[LeaseStanding, ...]]:
-        """Renews leases, given with their run ids, and moves those of earlier sessions of the worker to this one."""
+        """Renews leases, and moves those of earlier sessions of the worker to this one."""
         arguments: list[Argument] = [self._now, *_stamp(stamp), lease_ms, grace_ms]
-        for run_id, lease in leases:
-            arguments += (run_id, lease.lease_token, len(lease.open_waits), *lease.open_waits)
-        listed = [lease for _, lease in leases]
+        listed = [lease.listed for lease in leases]
+        for lease in leases:
+            waits = lease.listed.open_waits
+            arguments += (lease.run_id, lease.listed.lease_token, len(waits), *waits)
         return self._pipeline.call("renew", arguments, lambda reply: replies.standings(listed, reply))
 
     def record_step(self, record: RecordStep) -> Future[StepRecorded]:

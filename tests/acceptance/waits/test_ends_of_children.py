@@ -21,6 +21,7 @@ from redflow_sdk import (
     StepFailedError,
     UnknownWorkflowError,
     Worker,
+    Workflow,
     workflow,
 )
 from tests.acceptance.processes import worker_crash
@@ -60,7 +61,16 @@ async def parent(ctx: Context, child: str) -> Ended:
 async def parent_of_unknown(ctx: Context, child: str) -> Ended:
     try:
         await ctx.step.run_workflow("child", child)
-    except (StepFailedError, UnknownWorkflowError) as error:
+    except UnknownWorkflowError as error:
+        return seen(error)
+    return Ended("none")
+
+
+@workflow(name="starter-without-queue", queue="parents")
+async def starter_of_unknown(ctx: Context, child: str) -> Ended:
+    try:
+        await ctx.step.start_workflow("child", child)
+    except UnknownWorkflowError as error:
         return seen(error)
     return Ended("none")
 
@@ -190,7 +200,7 @@ async def assert_woken_within_a_second(client: Client, parent_id: str) -> Run:
 @pytest_asyncio.fixture
 async def parents(start_worker: StartWorker) -> AsyncIterator[Worker]:
     """A worker of the runs that wait."""
-    yield await start_worker(parent, parent_of_unknown, parent_in_a_hurry, owner="parents")
+    yield await start_worker(parent, parent_of_unknown, starter_of_unknown, parent_in_a_hurry, owner="parents")
 
 
 @pytest.mark.parametrize("child", BY_THEMSELVES)
@@ -329,10 +339,11 @@ async def is_child_canceled(client: Client, parent_id: str) -> bool:
     return (await child_of(client, parent_id)).status == "canceled"
 
 
+@pytest.mark.parametrize("asking", [parent_of_unknown, starter_of_unknown], ids=["waits for it", "starts it"])
 async def test_a_child_of_a_workflow_that_is_not_known_and_has_no_queue_fails_at_once(
-    client: Client, parents: Worker
+    asking: Workflow[str, Ended], client: Client, parents: Worker
 ) -> None:
-    handle = await client.start(parent_of_unknown, "nobody-knows")
+    handle = await client.start(asking, "nobody-knows")
 
     assert await handle.result(timeout=10) == Ended("UnknownWorkflowError")
     run = await handle.get()
