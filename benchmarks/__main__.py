@@ -92,4 +92,7 @@ def _end(number: int, frame: object) -> NoReturn:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
