@@ -3,6 +3,7 @@ PYTHON ?= python3
 TESTS ?=
 JOBS ?= 4
 ROUNDS ?= 100
+PEER ?=
 .DEFAULT_GOAL := help
 # Without compiled files each process of the tests would compile all of them anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -62,14 +63,8 @@ test: .venv/ready ## run all tests (TESTS=path narrows it, JOBS=0 runs them seri
 chaos: .venv/ready ## kill -9 under load, ROUNDS times; `make test` has five
 	.venv/bin/python -m tests.chaos.kill_rounds --rounds $(ROUNDS)
 
-.venv-peers/ready: pyproject.toml
-	$(call environment,.venv-peers)
-	.venv-peers/bin/pip install --quiet --upgrade 'pip>=25.1'
-	.venv-peers/bin/pip install --quiet --group peers
-	@touch $@
-
-bench: .venv/ready .venv-peers/ready ## speed and memory, as benchmarks/README.md has it
-	.venv/bin/python -m benchmarks all
-	.venv/bin/python -m benchmarks.memory
+# PEER=bullmq adds what that one does of the same work; it is installed below .venv-peers.
+bench: .venv/ready ## speed and memory, as benchmarks/README.md has it (PEER=name compares)
+	.venv/bin/python -m benchmarks all $(if $(PEER),--peer $(PEER))
 
 .PHONY: help demo dev gen fmt check test chaos bench

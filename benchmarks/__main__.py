@@ -1,48 +1,98 @@
-"""`python -m benchmarks WORKLOAD [--n N] [--slots N] [--reps N]`: one JSON line for each repetition.
+"""`python -m benchmarks WORKLOAD [--json]`: what the engine costs, measured; a line for each workload.
 
-`all` is every workload, and `backlog` in other engines (`peers`) right after ours, three times; the sleepers once.
+With --peer the same work is done by another engine too, in turn with ours: `ratio` is ours by the peer's, of rates or,
+for `roundtrip`, of median times.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import signal
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NoReturn
 
-from benchmarks import backlog, children, peer, sleepers
+from benchmarks.engine import OURS, Engine
+from benchmarks.figures import Comparison, Figures, as_json, as_text, compare, medians
+from benchmarks.peers.engines import PEERS
+from benchmarks.workloads import WORKLOADS, Workload
 
-WORKLOADS = {"backlog": ("noop", 20_000), "steps": ("ten-steps", 2_000)}
-PEERS, CHILDREN, SLEEPERS = "peers", "children", "sleepers"
-WAYS = ("park", "suspend")
-"""How the run waits that waits for a child: with its handler in memory, or without."""
+ALL: Final = "all"
+ROUNDS_ALONE: Final = 1
+ROUNDS_WITH_A_PEER: Final = 2
+
+Show = Callable[[str, Figures, Comparison | None], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line says."""
+
+    n: int | None
+    at_once: int | None
+    rounds: int
+    peer: Engine | None
+    show: Show
 
 
 def main() -> int:
     """The command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("workload", choices=[*WORKLOADS, CHILDREN, SLEEPERS, PEERS, "all"])
-    parser.add_argument("--n", type=int, help="runs")
-    parser.add_argument("--sleepers", type=int, default=10_000, help="runs that sleep (%(default)d)")
-    parser.add_argument("--slots", type=int, default=64)
-    parser.add_argument("--reps", type=int, default=3, help="how often, but for the sleepers (%(default)d)")
+    signal.signal(signal.SIGTERM, _end)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        epilog="\n".join(f"{each.name:16}{each.about}" for each in WORKLOADS.values()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("workload", choices=[*WORKLOADS, ALL])
+    parser.add_argument("--n", type=int, help="how many (by default as README.md has it)")
+    parser.add_argument(
+        *("--concurrency", "--outstanding"), type=int, dest="at_once", metavar="N", help="how many at once"
+    )
+    parser.add_argument("--peer", choices=PEERS, help="another engine, measured in turn with ours")
+    parser.add_argument(
+        "--rounds", type=int, help=f"measurements ({ROUNDS_ALONE}; with a peer {ROUNDS_WITH_A_PEER} of each)"
+    )
+    parser.add_argument(
+        "--json", action="store_const", const=as_json, default=as_text, dest="show", help="one line of JSON"
+    )
     options = parser.parse_args()
-    for _ in range(options.reps):
-        for workload, (workflow, runs) in WORKLOADS.items():
-            if options.workload in (workload, "all"):
-                _show(workload, backlog.measure(workflow, options.n or runs, options.slots))
-        for engine in peer.WORKERS if options.workload in (PEERS, "all") else ():
-            _show(f"backlog in {engine}", peer.measure(engine, options.n or WORKLOADS["backlog"][1], options.slots))
-        for way in WAYS if options.workload in (CHILDREN, "all") else ():
-            _show(CHILDREN, children.measure(options.n or 500, way))
-    if options.workload in (SLEEPERS, "all"):
-        _show(SLEEPERS, sleepers.measure(options.sleepers))
+    peer = PEERS[options.peer] if options.peer else None
+    rounds = options.rounds or (ROUNDS_WITH_A_PEER if peer else ROUNDS_ALONE)
+    asked = Asked(options.n, options.at_once, rounds, peer, options.show)
+    if options.workload != ALL and peer and peer.name not in WORKLOADS[options.workload].peers:
+        parser.error(f"{peer.name} does not do the work of {options.workload}")
+    for workload in WORKLOADS.values() if options.workload == ALL else [WORKLOADS[options.workload]]:
+        if peer is None or peer.name in workload.peers:
+            sys.stdout.write(_play(workload, asked) + "\n")
+            sys.stdout.flush()
     return 0
 
 
-def _show(workload: str, measured: dict[str, object]) -> None:
-    sys.stdout.write(json.dumps({"workload": workload, **measured}) + "\n")
-    sys.stdout.flush()
+def _play(workload: Workload, asked: Asked) -> str:
+    """Measures a workload in rounds, ours first in each; the medians as a line."""
+    engines = [engine for engine in (OURS, asked.peer) if engine is not None]
+    measured: dict[str, list[Figures]] = {engine.name: [] for engine in engines}
+    for engine in engines:
+        engine.install()
+    for _ in range(asked.rounds):
+        for engine in engines:
+            measured[engine.name].append(workload.measure(workload.load(asked.n, asked.at_once, engine)))
+    ours = medians(measured[OURS.name])
+    if asked.peer is None:
+        return asked.show(workload.name, ours, None)
+    theirs = medians(measured[asked.peer.name])
+    return asked.show(workload.name, ours, compare(ours, asked.peer.name, theirs, workload.compared_by))
+
+
+def _end(number: int, frame: object) -> NoReturn:
+    """Ends like on Ctrl-C: what was started is stopped."""
+    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

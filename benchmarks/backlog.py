@@ -1,37 +1,47 @@
-"""Runs that are queued before the worker comes, drained by one worker through one gateway."""
+"""`backlog`: runs that are queued before the worker comes, drained by one worker."""
 
 from __future__ import annotations
 
-import time
-
-import grpc
-
-from benchmarks.drain import drain
+from benchmarks.caller import Caller
+from benchmarks.calling import FILL
+from benchmarks.engine import Load
+from benchmarks.figures import Figures
 from benchmarks.rig import Rig
-from redflow_sdk.proto.api.v1 import run_service_pb2 as pb
-from redflow_sdk.proto.api.v1 import run_service_pb2_grpc
 
-BATCH = 1000
+WARM_UP = 1000
+"""So many runs stand before those that are measured: the worker is connected and warm when these are its turn."""
+AT_ONCE_TO_FILL = 64
 
 
-def measure(workflow: str, runs: int, slots: int) -> dict[str, object]:
+def measure(load: Load) -> Figures:
     """One measurement."""
     with Rig() as rig:
-        others = {"redis": rig.start_redis(), "gateway": rig.start_gateway()}
-        enqueue_per_s = _fill(rig.target, workflow, runs)
-        drained = drain(rig, runs, slots, others, lambda: rig.start_worker(slots))
-        return {**drained, "enqueue_per_s": round(enqueue_per_s)}
+        rig.start_redis()
+        load.engine.start_servers(rig)
+        fill(rig, load)
+        return drain(rig, load)
 
 
-def _fill(target: str, workflow: str, runs: int) -> float:
-    """Queues the runs in batches; how many a second."""
-    began = time.monotonic()
-    with grpc.insecure_channel(target) as channel:
-        service = run_service_pb2_grpc.RunServiceStub(channel)
-        for start in range(0, runs, BATCH):
-            request = pb.BatchStartRunsRequest()
-            for number in range(start, min(start + BATCH, runs)):
-                run = request.runs.add(workflow=workflow, queue="default", typed=True)
-                run.input.data = str(number).encode()
-            service.BatchStartRuns(request, timeout=60)
-    return runs / (time.monotonic() - began)
+def fill(rig: Rig, load: Load) -> None:
+    """Queues the runs, and those to warm up with."""
+    caller = Caller(rig, Load(load.n, AT_ONCE_TO_FILL, load.engine), FILL, WARM_UP)
+    caller.go()
+    caller.end()
+
+
+def drain(rig: Rig, load: Load) -> Figures:
+    """Starts the worker and counts its runs until so many are done, between the ends of the first and the last one."""
+    load.engine.start_worker(rig, load.at_once)
+    first = rig.wait_until_done(WARM_UP)
+    meter = rig.meter()
+    last = rig.wait_until_done(WARM_UP + load.n)
+    done, seconds = last.done - first.done, last.at_s - first.at_s
+    return Figures(
+        n=load.n,
+        store=rig.store,
+        concurrency=load.at_once,
+        seconds=seconds,
+        per_s=done / seconds,
+        cost=meter.cost(done),
+        rss_mb=meter.rss_mb(),
+    )

@@ -1,23 +1,23 @@
-"""Thousands of runs that sleep: what they take up in the memory of their worker, and how late they wake."""
+"""`sleepers`: thousands of runs that sleep: what they take up in the memory of their worker, and how late they wake."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import signal
-import subprocess
 import time
 from datetime import UTC, datetime, timedelta
-from statistics import median, quantiles
 
 import grpc
 
-from benchmarks.rig import Rig, rss_mb
+from benchmarks.engine import SLOTS, Load
+from benchmarks.figures import Figures, Latency
+from benchmarks.rig import Rig
+from benchmarks.usage import Process, rss_mb
 from redflow_sdk import Client
 from redflow_sdk.proto.api.v1 import run_service_pb2 as pb
 from redflow_sdk.proto.api.v1 import run_service_pb2_grpc
 
-SLOTS = 64
 BATCH = 500
 SPREAD_S = 60.0
 """Over so long they are due, one after the other."""
@@ -29,19 +29,19 @@ ROUND_TRIP_S = 0.02
 LAST_END_S = 2.0
 """A worker gives a handler whose run has been set aside one second to end."""
 
-Process = subprocess.Popen[bytes]
 
-
-def measure(sleepers: int) -> dict[str, object]:
+def measure(load: Load) -> Figures:
     """One measurement."""
+    sleepers = load.n
     with Rig() as rig:
-        redis, gateway = rig.start_redis(), rig.start_gateway()
+        rig.start_redis()
+        rig.start_gateway()
         worker = rig.start_worker(SLOTS, "benchmarks.waiting_workflows:app")
         # A first thousand, which do not sleep for long: then everything is there that such a process needs.
         _start(rig.target, [datetime.now(UTC)] * min(sleepers, 1000))
         rig.wait_until_done(min(sleepers, 1000))
         before = _memory(rig, worker)
-        woken_before = rig.done()
+        woken_before = rig.count().done
         first_due = datetime.now(UTC) + timedelta(seconds=2 * WINDOW_S + ROUND_TRIP_S * sleepers)
         dues = [first_due + timedelta(seconds=SPREAD_S * number / sleepers) for number in range(sleepers)]
         _start(rig.target, dues)
@@ -50,21 +50,20 @@ def measure(sleepers: int) -> dict[str, object]:
         assert datetime.now(UTC) < first_due, "they were due before all of them slept; take fewer"
         time.sleep(max(0.0, (dues[-1] - datetime.now(UTC)).total_seconds()))
         rig.wait_until_done(woken_before + sleepers)
-        late_ms = [1000 * late_s for late_s in rig.lateness()[woken_before:]]
-        return {
-            "n": sleepers,
-            "lateness_ms": {
-                "p50": round(median(late_ms), 1),
-                "p95": round(quantiles(late_ms, n=20)[18], 1),
-                "max": round(max(late_ms), 1),
+        late_ms = rig.lateness_ms()[woken_before:]
+        return Figures(
+            n=sleepers,
+            store=rig.store,
+            seconds=SPREAD_S,
+            latency=Latency.of(late_ms),
+            rss_mb=rig.meter().rss_mb(),
+            more={
+                "max_ms": max(late_ms),
+                "worker_most_mb": most_mb,
+                **{f"before_{name}": value for name, value in before.items()},
+                **{f"asleep_{name}": value for name, value in asleep.items()},
             },
-            "worker_before": before,
-            "worker_most_mb": round(most_mb, 1),
-            "worker_asleep": asleep,
-            "gateway_mb": round(rss_mb(gateway)),
-            "redis_mb": round(rss_mb(redis)),
-            "store": rig.redis_name,
-        }
+        )
 
 
 def _start(target: str, dues: list[datetime]) -> None:
@@ -89,7 +88,7 @@ async def _fall_asleep(rig: Rig, sleepers: int, worker: Process) -> float:
     return most_mb
 
 
-def _memory(rig: Rig, worker: Process) -> dict[str, object]:
+def _memory(rig: Rig, worker: Process) -> dict[str, float]:
     """What the worker has in memory now."""
     rig.memory_file.unlink(missing_ok=True)
     worker.send_signal(signal.SIGUSR1)

@@ -41,7 +41,7 @@ async def parent(ctx: Context, number: int) -> float:
     return waited_s - _child_took_s[ctx.run.id]
 
 
-# ---- sleepers ----
+# ---- sleepers, and those that are delayed ----
 
 _lateness = open(os.environ["REDFLOW_BENCH_LATENESS"], "ab", buffering=0)  # noqa: SIM115  # for the life of the process
 
@@ -50,6 +50,16 @@ _lateness = open(os.environ["REDFLOW_BENCH_LATENESS"], "ab", buffering=0)  # noq
 async def sleeper(ctx: Context, due: datetime) -> None:
     """Sleeps until a time, and writes down how much later it goes on, in seconds."""
     await ctx.step.sleep_until("due", due)
+    _be_late(due)
+
+
+@workflow(name="delayed")
+async def delayed(ctx: Context, due: datetime) -> None:
+    """Is started at a time, and writes down how much later it began, in seconds."""
+    _be_late(due)
+
+
+def _be_late(due: datetime) -> None:
     _lateness.write(struct.pack("d", time.time() - due.timestamp()))
     count()
 
@@ -71,4 +81,4 @@ def _tell(number: int, frame: FrameType | None) -> None:
 
 signal.signal(signal.SIGUSR1, _tell)
 
-app = [child, parent, sleeper]
+app = [child, parent, sleeper, delayed]

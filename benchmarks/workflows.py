@@ -26,4 +26,24 @@ async def _next(number: int) -> int:
     return number + 1
 
 
-app = [noop, ten_steps]
+@workflow(name="third-of-three")
+async def third_of_three(ctx: Context, number: int) -> int:
+    """Has no child."""
+    return number + 1
+
+
+@workflow(name="second-of-three")
+async def second_of_three(ctx: Context, number: int) -> int:
+    """Waits for a child that has none."""
+    return await ctx.step.run_workflow("child", third_of_three, number) + 1
+
+
+@workflow(name="first-of-three")
+async def first_of_three(ctx: Context, number: int) -> int:
+    """Waits for a child that waits for one."""
+    answer = await ctx.step.run_workflow("child", second_of_three, number) + 1
+    count()
+    return answer
+
+
+app = [noop, ten_steps, first_of_three, second_of_three, third_of_three]

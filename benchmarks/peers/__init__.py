@@ -1,1 +1,1 @@
-"""Other engines on Redis that do the work of `backlog`. They run in an environment of their own, `.venv-peers`."""
+"""Other engines on Redis that do the same work, each in an environment of its own."""

@@ -1,18 +1,31 @@
-"""The no-op job in arq. Its workers look for jobs each half second by default; here they look again at once."""
+"""The no-op job in arq: its worker, and the calls of its client. Both look every 10 ms instead of every 500.
+
+Its client has no call for many jobs at once.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import os
-from typing import Any, ClassVar
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
 
-from arq import create_pool
+import uvloop
+from arq import Worker, create_pool
 from arq.connections import RedisSettings
 
+from benchmarks.calling import Calls
 from benchmarks.counter import count
 
-SETTINGS = RedisSettings.from_dsn(os.environ["REDFLOW_BENCH_REDIS"])
-AT_ONCE = 200
+POLL_S: Final = 0.01
+WAIT_S: Final = 60
+CONNECTIONS: Final = 500
+
+
+def _settings() -> RedisSettings:
+    settings = RedisSettings.from_dsn(os.environ["REDFLOW_BENCH_REDIS"])
+    settings.max_connections = CONNECTIONS
+    return settings
 
 
 async def noop(ctx: dict[str, Any], number: int) -> int:  # Any: what arq puts there
@@ -21,22 +34,28 @@ async def noop(ctx: dict[str, Any], number: int) -> int:  # Any: what arq puts t
     return number
 
 
-class Worker:
-    """The settings of the worker."""
+@asynccontextmanager
+async def calls() -> AsyncIterator[Calls]:
+    """By kind."""
+    pool = await create_pool(_settings())
 
-    functions: ClassVar = [noop]
-    redis_settings = SETTINGS
-    max_jobs = int(os.environ.get("REDFLOW_BENCH_SLOTS", "64"))
-    poll_delay = 0.001
+    async def enqueue(number: int) -> None:
+        await pool.enqueue_job("noop", number)
 
+    async def roundtrip(number: int) -> None:
+        job = await pool.enqueue_job("noop", number)
+        assert job is not None
+        assert await job.result(timeout=WAIT_S, poll_delay=POLL_S) == number
 
-async def _fill(runs: int) -> None:
-    pool = await create_pool(SETTINGS)
-    for start in range(0, runs, AT_ONCE):
-        await asyncio.gather(*(pool.enqueue_job("noop", number) for number in range(start, min(start + AT_ONCE, runs))))
+    yield {"enqueue": enqueue, "roundtrip": roundtrip}
     await pool.aclose()
 
 
-def fill(runs: int) -> None:
-    """Queues the jobs."""
-    asyncio.run(_fill(runs))
+async def _work() -> None:
+    slots = int(os.environ["REDFLOW_BENCH_SLOTS"])
+    worker = Worker([noop], redis_settings=_settings(), max_jobs=slots, poll_delay=POLL_S, handle_signals=False)
+    await worker.async_run()
+
+
+if __name__ == "__main__":
+    uvloop.run(_work())

@@ -59,7 +59,7 @@ def test_an_environment_that_was_made_in_part_is_replaced(checkout: Path) -> Non
 
 
 def test_every_environment_is_made_so(checkout: Path) -> None:
-    for name in (".venv", ".venv-stubs", ".venv-peers"):
+    for name in (".venv", ".venv-stubs"):
         said = make(checkout, "-n", f"{name}/ready", "PYTHON=python3").stdout
         assert f"python3 -m venv --clear {name}\n" in said
         assert said.index("3.11 or newer") < said.index("-m venv")
