@@ -99,10 +99,20 @@ def _run(arguments: argparse.Namespace) -> ExitCode:
     except ValueError as error:
         raise CommandFailed(f"{arguments.place}: {error}") from error
     try:
-        asyncio.run(_work(worker))
+        with asyncio.Runner(loop_factory=_new_loop) as runner:
+            runner.run(_work(worker))
     except SessionRefusedError as error:
         raise CommandFailed(f"the gateway at {arguments.target} refuses the worker: {error}") from error
     return ExitCode.OK
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """The loop of handlers and steps: of uvloop, where that is installed, as it is with the extra `server`."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 async def _work(worker: Worker) -> None:

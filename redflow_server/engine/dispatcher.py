@@ -210,8 +210,9 @@ class Dispatcher:
     def _hand_over(self, session: WorkerSession, run: ClaimedRun, claimed_at: float) -> None:
         if session.is_closed:
             self._release(session, run, ReleaseReason.NOT_STARTED)
-        else:
-            session.deliver(replace(run, stop=self._early_stops.take(run.lease_token)), claimed_at)
+            return
+        stop = self._early_stops.take(run.lease_token)
+        session.deliver(run if stop is None else replace(run, stop=stop), claimed_at)
 
     async def _deliver_with_steps(self, session: WorkerSession, run: ClaimedRun, claimed_at: float) -> None:
         """Reads steps that were too many for the claim: only the holder of the lease writes them meanwhile."""

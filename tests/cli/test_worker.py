@@ -15,6 +15,7 @@ from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.cli.workflow_import import load_workflows
 from tests.cli.command import Ended, redflow
 from tests.cli.conftest import Start
+from tests.cli.test_program import BASE_INSTALL, FULL_INSTALL
 from tests.eventually import eventually
 
 SHOP = """
@@ -32,6 +33,10 @@ async def second(ctx: Context) -> str:
 @workflow(name="first", queue="cli")
 async def namesake(ctx: Context) -> str:
     return "three"
+
+@workflow(name="loop", queue="cli")
+async def loop(ctx: Context) -> str:
+    return type(asyncio.get_running_loop()).__module__.partition(".")[0]
 
 @workflow(name="stuck", queue="cli")
 def stuck(ctx: BlockingContext) -> None:
@@ -112,6 +117,14 @@ async def test_it_serves_the_workflows_that_are_named_and_ends_well_after_a_drai
     assert (ended.code, ended.out) == (ExitCode.OK, "")
     assert "Traceback" not in ended.err
     assert (await unserved.get()).status == "queued"
+
+
+@pytest.mark.parametrize(("program", "module"), [(FULL_INSTALL, "uvloop"), (BASE_INSTALL, "asyncio")])
+async def test_handlers_run_on_uvloop_where_it_is_installed(
+    program: tuple[str, ...], module: str, shop: Path, target: str, client: Client, start: Start
+) -> None:
+    await start("worker", "run", "shop:loop", cwd=shop, env={"REDFLOW_TARGET": target}, program=program)
+    assert await (await client.start("loop", queue="cli")).result(timeout=10) == module
 
 
 async def test_it_tells_the_gateway_what_it_was_told(shop: Path, target: str, client: Client, start: Start) -> None:
