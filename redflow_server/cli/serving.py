@@ -103,13 +103,14 @@ async def _unless(given_up: asyncio.Event, work: Coroutine[Any, Any, None]) -> b
     working, waiting = asyncio.ensure_future(work), asyncio.ensure_future(given_up.wait())
     awaited: list[asyncio.Future[Any]] = [working, waiting]  # Any: either
     await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-    is_done = working.done()
-    waiting.cancel()
-    working.cancel()
-    await asyncio.wait(awaited)
-    if is_done:
+    if working.done():
+        waiting.cancel()
         working.result()
-    return is_done
+        return True
+    working.cancel()
+    await asyncio.wait([working])
+    # Work at whose very end the cancellation comes, or in which redis-py loses it, is done all the same.
+    return not working.cancelled() and working.exception() is None
 
 
 def run_until_stopped(life: Coroutine[Any, Any, None]) -> ExitCode:  # Any: as above

@@ -158,6 +158,14 @@ class RunQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class EndedRuns:
+    """Runs that have ended, and the ids of which there is none, for somebody who waits for them."""
+
+    runs: tuple[Run, ...]
+    unknown: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RunPage:
     """A page of a listing; `next_seq` is None on the last one."""
 

@@ -11,6 +11,7 @@ from redflow_server.domain.ids import RUN_ID, new_run_id, run_id_for
 from redflow_server.domain.names import Limits, check_name
 from redflow_server.domain.runs import NewRun, Run, RunPage, RunQuery, StartedRun, Stats, Step, StepPage, check_new_run
 from redflow_server.domain.states import RunStatus
+from redflow_server.engine.run_watch import RunWatch
 from redflow_server.engine.waiters import Waiters
 from redflow_server.engine.waiting import explained, with_awaited, with_first_waits
 from redflow_server.store.store import Store
@@ -103,6 +104,10 @@ class Runs:
         """The run as soon as it has ended, or as it is when the time is over. Raises RunNotFound."""
         await self._waiters.wait(_checked(run_id), min(timeout_s, MAX_WAIT_S))
         return with_first_waits(await self._store.read_run(run_id))
+
+    def watch(self) -> RunWatch:
+        """Waits for runs that are named as it goes. To be closed."""
+        return RunWatch(self._store, self._waiters)
 
     async def stats(self) -> Stats:
         """Counts of runs and depths of lanes."""

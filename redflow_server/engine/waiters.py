@@ -7,7 +7,7 @@ lost is made up for by asking again every second.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from redflow_server.domain.errors import RunNotFound, TooManyWaiters
@@ -17,49 +17,70 @@ from redflow_server.store.store import Store
 MAX_WAITERS: Final = 50_000
 
 
+Heard = Callable[[str], None]
+"""Is told of a run that has ended. It may be told more than once."""
+
+
 class Waiters:
     """The callers of one gateway, by run."""
 
     def __init__(self, store: Store, gateway_id: str) -> None:
         self._store = store
         self._gateway_id = gateway_id
-        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        self._waiting: dict[str, set[Heard]] = {}
         self._count = 0
 
     @property
     def count(self) -> int:
-        """How many callers wait."""
+        """How many wait, each for one run."""
         return self._count
+
+    def add(self, run_id: str, heard: Heard) -> asyncio.Future[RunStatus | None]:
+        """Has a caller hear of the end of a run, until it is removed. Gives the run's status now, None when there is no
+        run: of one that has ended already nothing more is heard. Raises TooManyWaiters.
+        """
+        if self.count >= MAX_WAITERS:
+            raise TooManyWaiters(f"{MAX_WAITERS} callers wait for runs at this gateway")
+        self._waiting.setdefault(run_id, set()).add(heard)
+        self._count += 1
+        return self._store.watch_run(run_id, self._gateway_id)
+
+    def remove(self, run_id: str, heard: Heard) -> None:
+        """A caller waits for a run no longer."""
+        self._count -= 1
+        waiting = self._waiting[run_id]
+        waiting.remove(heard)
+        if not waiting:
+            del self._waiting[run_id]
 
     async def wait(self, run_id: str, timeout_s: float) -> bool:
         """Waits until the run has ended; False when the time is over first. Raises RunNotFound,
         TooManyWaiters.
         """
-        if self.count >= MAX_WAITERS:
-            raise TooManyWaiters(f"{MAX_WAITERS} callers wait for runs at this gateway")
-        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(run_id, set()).add(ended)
-        self._count += 1
+        ended = asyncio.Event()
+
+        def heard(_: str) -> None:
+            ended.set()
+
+        asked = self.add(run_id, heard)
         try:
-            status = await self._store.watch_run(run_id, self._gateway_id)
+            status = await asked
             if status is None:
                 raise RunNotFound(f"there is no run {run_id}", run_id=run_id)
             if status.is_terminal:
                 return True
-            done, _ = await asyncio.wait([ended], timeout=timeout_s)
-            return bool(done)
+            try:
+                async with asyncio.timeout(timeout_s):
+                    return await ended.wait()
+            except TimeoutError:
+                return ended.is_set()
         finally:
-            self._count -= 1
-            waiting = self._waiting[run_id]
-            waiting.discard(ended)
-            if not waiting:
-                del self._waiting[run_id]
+            self.remove(run_id, heard)
 
     def finished(self, run_id: str) -> None:
         """The run has ended."""
-        for ended in self._waiting.get(run_id, ()):
-            if not ended.done():
-                ended.set_result(None)
+        for heard in tuple(self._waiting.get(run_id, ())):
+            heard(run_id)
 
     async def tick(self) -> None:
         """Asks again for every run that somebody waits for."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
@@ -60,9 +60,9 @@ def details(refusal: errors.Refusal) -> bytes:
 
 
 class Answering(grpc.aio.ServerInterceptor):
-    """Unary calls whose refusals become statuses, and whose faults are logged once, with an id for the caller.
+    """Calls whose refusals become statuses, and whose faults are logged once, with an id for the caller.
 
-    A call that this version does not serve is answered UNIMPLEMENTED by name. Streams pass: they answer in band.
+    A call that this version does not serve is answered UNIMPLEMENTED by name.
     """
 
     def __init__(self, telemetry: Telemetry, max_message_bytes: int) -> None:
@@ -90,8 +90,28 @@ class Answering(grpc.aio.ServerInterceptor):
         if not is_served:
             return _with(handler, _unserved(name))
         if handler.unary_unary is None:
-            return handler if handler.stream_stream is None else _reading(handler, self._max_message_bytes)
+            return handler if handler.stream_stream is None else self._streaming(name, handler)
         return _with(handler, self._answer(name, handler))
+
+    def _streaming(self, name: str, handler: Handler) -> Handler:
+        """The stream, whose `read` raises ProtocolViolation for what is no message of it."""
+        stream: Callable[..., object] | None = handler.stream_stream
+        assert stream is not None
+
+        async def call(requests: object, context: Context) -> None:
+            try:
+                serving = stream(requests, context)
+                assert inspect.isawaitable(serving)
+                await serving
+            except errors.Refusal as refusal:
+                await self._refuse(name, refusal, context)
+            except Exception as error:  # as for unary calls
+                await self._fail(name, error, context)
+
+        read = _reader(handler, self._max_message_bytes)
+        # A generator, which those of a library are, answers by what it yields.
+        serve = stream if inspect.isasyncgenfunction(stream) else call
+        return grpc.stream_stream_rpc_method_handler(serve, read, handler.response_serializer)
 
     def _answer(self, name: str, handler: Handler) -> Callable[[bytes, Context], Awaitable[object]]:
         method: Callable[..., Awaitable[object]] | None = handler.unary_unary
@@ -108,14 +128,20 @@ class Answering(grpc.aio.ServerInterceptor):
                     raise errors.InvalidInput("the message", "must be the protobuf of the call", f"{error}") from error
                 return await method(request, context)
             except errors.Refusal as refusal:
-                self._telemetry.fault(name, refusal)
-                trailer = (("grpc-status-details-bin", details(refusal)),)
-                await context.abort(CODES[type(refusal)], str(refusal), trailer)
+                await self._refuse(name, refusal, context)
             except Exception as error:  # the boundary: whatever else went wrong is INTERNAL to the caller
-                fault_id = self._telemetry.fault(name, error)
-                await context.abort(grpc.StatusCode.INTERNAL, f"fault {fault_id}")
+                await self._fail(name, error, context)
 
         return call
+
+    async def _refuse(self, name: str, refusal: errors.Refusal, context: Context) -> NoReturn:
+        self._telemetry.fault(name, refusal)
+        trailer = (("grpc-status-details-bin", details(refusal)),)
+        await context.abort(CODES[type(refusal)], str(refusal), trailer)
+
+    async def _fail(self, name: str, error: Exception, context: Context) -> NoReturn:
+        fault_id = self._telemetry.fault(name, error)
+        await context.abort(grpc.StatusCode.INTERNAL, f"fault {fault_id}")
 
 
 def _unserved(name: str) -> Callable[[object, Context], Awaitable[None]]:
@@ -131,11 +157,9 @@ def _with(handler: Handler, method: Callable[..., Awaitable[object]]) -> Handler
     return make(method, None, handler.response_serializer)
 
 
-def _reading(handler: Handler, limit_bytes: int) -> Handler:
-    """The stream, whose `read` raises ProtocolViolation for what is no message of it."""
+def _reader(handler: Handler, limit_bytes: int) -> Callable[[bytes], object]:
     decode = handler.request_deserializer
-    stream: Callable[..., object] | None = handler.stream_stream
-    assert decode is not None and stream is not None
+    assert decode is not None
 
     def read(raw: bytes) -> object:
         if len(raw) > limit_bytes:
@@ -145,4 +169,4 @@ def _reading(handler: Handler, limit_bytes: int) -> Handler:
         except DecodeError as error:
             raise errors.ProtocolViolation(f"a message must be the protobuf of the stream: {error}") from error
 
-    return grpc.stream_stream_rpc_method_handler(stream, read, handler.response_serializer)
+    return read

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
+
+import grpc
+from grpc.aio import EOF
+
 from redflow_sdk.proto.api.v1 import run_service_pb2 as pb
 from redflow_sdk.proto.api.v1 import run_service_pb2_grpc as stubs
 from redflow_server.domain.errors import InvalidInput, Refusal
 from redflow_server.domain.payloads import EMPTY_OBJECT
-from redflow_server.domain.runs import DEFAULT_IDEMPOTENCY_TTL_MS, InputMismatch, NewRun, RunQuery, StartedRun
+from redflow_server.domain.runs import (
+    DEFAULT_IDEMPOTENCY_TTL_MS,
+    EndedRuns,
+    InputMismatch,
+    NewRun,
+    Run,
+    RunQuery,
+    StartedRun,
+)
 from redflow_server.domain.tokens import Completion, step_of
+from redflow_server.engine.run_watch import RunWatch
 from redflow_server.engine.runs import MAX_WAIT_S, Runs, run_id_of_request
 from redflow_server.engine.tokens import Tokens
 from redflow_server.rpc import convert
 from redflow_server.rpc.errors import Context
 
 MAX_BATCH = 1000
+MESSAGE_BYTES = 1024 * 1024
+"""Of runs that have ended together; one that is larger has a message of its own."""
 MISMATCH = {pb.INPUT_MISMATCH_REJECT: InputMismatch.REJECT}
 
 
@@ -23,6 +40,7 @@ class RunService(stubs.RunServiceServicer):
     def __init__(self, runs: Runs, tokens: Tokens) -> None:
         self._runs = runs
         self._tokens = tokens
+        self._readers: set[asyncio.Task[None]] = set()
 
     async def StartRun(self, request: pb.StartRunRequest, context: Context) -> pb.StartRunResponse:
         return _started(await self._runs.start(_new_run(request)))
@@ -65,12 +83,55 @@ class RunService(stubs.RunServiceServicer):
         run = await self._runs.wait(request.run_id, MAX_WAIT_S if timeout_ms is None else timeout_ms / 1000)
         return pb.WaitRunResponse(done=run.status.is_terminal, run=convert.run(run))
 
+    async def WaitRuns(  # type: ignore[override]  # reads and writes by the context, not by iterators
+        self, request_iterator: object, context: Context
+    ) -> None:
+        watch = self._runs.watch()
+        # It ends by itself with the stream: a read that is cancelled leaks in grpc.aio.
+        reading = asyncio.create_task(_read_wanted(context, watch))
+        self._readers.add(reading)
+        reading.add_done_callback(self._readers.discard)
+        try:
+            while (ended := await watch.take()) is not None:
+                for response in _ended(ended):
+                    await context.write(response)
+        finally:
+            watch.close()
+
     async def CompleteToken(self, request: pb.CompleteTokenRequest, context: Context) -> pb.CompleteTokenResponse:
         outcome = request.WhichOneof("outcome")
         output = convert.payload_of(request.output) if outcome == "output" else None
         failure = convert.failure_of("failure", request.failure) if outcome == "failure" else None
         await self._tokens.complete(Completion(request.token, step_of(request.token), output, failure))
         return pb.CompleteTokenResponse()
+
+
+async def _read_wanted(context: Context, watch: RunWatch) -> None:
+    try:
+        while (request := await context.read()) is not EOF:
+            watch.forget(request.forgotten_run_ids)
+            watch.want(request.run_ids)
+    except Refusal as refusal:
+        watch.refuse(refusal)
+    except (grpc.aio.UsageError, grpc.RpcError, asyncio.InvalidStateError):
+        return  # the stream has ended
+    else:
+        watch.complete()
+
+
+def _ended(ended: EndedRuns) -> Iterator[pb.WaitRunsResponse]:
+    response, size = pb.WaitRunsResponse(unknown_run_ids=ended.unknown), 0
+    for run in ended.runs:
+        size += _size(run)
+        if response.runs and size > MESSAGE_BYTES:
+            yield response
+            response, size = pb.WaitRunsResponse(), _size(run)
+        response.runs.append(convert.run(run))
+    yield response
+
+
+def _size(run: Run) -> int:
+    return sum(len(payload.data) for payload in (run.input, run.output) if payload is not None)
 
 
 def _new_run(request: pb.StartRunRequest) -> NewRun:

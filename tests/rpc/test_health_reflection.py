@@ -26,7 +26,6 @@ SERVICES = {service.full_name: service for file in FILES for service in file.DES
 NOT_SERVED = {
     "redflow.api.v1.RunService.ReplayRun",
     "redflow.api.v1.RunService.ResumeRun",
-    "redflow.api.v1.RunService.WaitRuns",
 }
 
 

@@ -441,14 +441,22 @@ class WaitRunsRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     RUN_IDS_FIELD_NUMBER: builtins.int
+    FORGOTTEN_RUN_IDS_FIELD_NUMBER: builtins.int
     @property
-    def run_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def run_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """At most 10,000 on one stream at a time."""
+
+    @property
+    def forgotten_run_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Those that are not waited for any more."""
+
     def __init__(
         self,
         *,
         run_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        forgotten_run_ids: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["run_ids", b"run_ids"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["forgotten_run_ids", b"forgotten_run_ids", "run_ids", b"run_ids"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___WaitRunsRequest: typing_extensions.TypeAlias = WaitRunsRequest
@@ -457,17 +465,23 @@ Global___WaitRunsRequest: typing_extensions.TypeAlias = WaitRunsRequest
 class WaitRunsResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_FIELD_NUMBER: builtins.int
+    RUNS_FIELD_NUMBER: builtins.int
+    UNKNOWN_RUN_IDS_FIELD_NUMBER: builtins.int
     @property
-    def run(self) -> redflow_sdk.proto.v1.run_pb2.Run: ...
+    def runs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[redflow_sdk.proto.v1.run_pb2.Run]:
+        """Runs that have ended, with payloads."""
+
+    @property
+    def unknown_run_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Of which there is none."""
+
     def __init__(
         self,
         *,
-        run: redflow_sdk.proto.v1.run_pb2.Run | None = ...,
+        runs: collections.abc.Iterable[redflow_sdk.proto.v1.run_pb2.Run] | None = ...,
+        unknown_run_ids: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["run", b"run"]
-    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["run", b"run"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["runs", b"runs", "unknown_run_ids", b"unknown_run_ids"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___WaitRunsResponse: typing_extensions.TypeAlias = WaitRunsResponse

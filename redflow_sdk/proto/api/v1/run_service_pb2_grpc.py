@@ -70,7 +70,7 @@ class RunServiceStub(object):
                 request_serializer=redflow_dot_api_dot_v1_dot_run__service__pb2.WaitRunRequest.SerializeToString,
                 response_deserializer=redflow_dot_api_dot_v1_dot_run__service__pb2.WaitRunResponse.FromString,
                 _registered_method=True)
-        self.WaitRuns = channel.unary_stream(
+        self.WaitRuns = channel.stream_stream(
                 '/redflow.api.v1.RunService/WaitRuns',
                 request_serializer=redflow_dot_api_dot_v1_dot_run__service__pb2.WaitRunsRequest.SerializeToString,
                 response_deserializer=redflow_dot_api_dot_v1_dot_run__service__pb2.WaitRunsResponse.FromString,
@@ -146,8 +146,9 @@ class RunServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def WaitRuns(self, request, context):
-        """Waits for many runs; each is sent once, when it has ended.
+    def WaitRuns(self, request_iterator, context):
+        """Waits for many runs, which the caller names as it goes; each is sent once, when it has ended. When the caller has
+        closed its side, the stream ends with the last of them. Refused: INVALID_INPUT, TOO_MANY_WAITERS.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -212,7 +213,7 @@ def add_RunServiceServicer_to_server(servicer, server):
                     request_deserializer=redflow_dot_api_dot_v1_dot_run__service__pb2.WaitRunRequest.FromString,
                     response_serializer=redflow_dot_api_dot_v1_dot_run__service__pb2.WaitRunResponse.SerializeToString,
             ),
-            'WaitRuns': grpc.unary_stream_rpc_method_handler(
+            'WaitRuns': grpc.stream_stream_rpc_method_handler(
                     servicer.WaitRuns,
                     request_deserializer=redflow_dot_api_dot_v1_dot_run__service__pb2.WaitRunsRequest.FromString,
                     response_serializer=redflow_dot_api_dot_v1_dot_run__service__pb2.WaitRunsResponse.SerializeToString,
@@ -434,7 +435,7 @@ class RunService(object):
             _registered_method=True)
 
     @staticmethod
-    def WaitRuns(request,
+    def WaitRuns(request_iterator,
             target,
             options=(),
             channel_credentials=None,
@@ -444,8 +445,8 @@ class RunService(object):
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_stream(
-            request,
+        return grpc.experimental.stream_stream(
+            request_iterator,
             target,
             '/redflow.api.v1.RunService/WaitRuns',
             redflow_dot_api_dot_v1_dot_run__service__pb2.WaitRunsRequest.SerializeToString,

@@ -33,8 +33,10 @@ class RunServiceStub:
     """Asks for a run to end as canceled. Safe to repeat. Refused: RUN_NOT_FOUND."""
     WaitRun: grpc.aio.UnaryUnaryMultiCallable[redflow_sdk.proto.api.v1.run_service_pb2.WaitRunRequest, redflow_sdk.proto.api.v1.run_service_pb2.WaitRunResponse]
     """Waits until a run has ended, at most 50 seconds; `done` is false when it has not. Refused: RUN_NOT_FOUND."""
-    WaitRuns: grpc.aio.UnaryStreamMultiCallable[redflow_sdk.proto.api.v1.run_service_pb2.WaitRunsRequest, redflow_sdk.proto.api.v1.run_service_pb2.WaitRunsResponse]
-    """Waits for many runs; each is sent once, when it has ended."""
+    WaitRuns: grpc.aio.StreamStreamMultiCallable[redflow_sdk.proto.api.v1.run_service_pb2.WaitRunsRequest, redflow_sdk.proto.api.v1.run_service_pb2.WaitRunsResponse]
+    """Waits for many runs, which the caller names as it goes; each is sent once, when it has ended. When the caller has
+    closed its side, the stream ends with the last of them. Refused: INVALID_INPUT, TOO_MANY_WAITERS.
+    """
     CompleteToken: grpc.aio.UnaryUnaryMultiCallable[redflow_sdk.proto.api.v1.run_service_pb2.CompleteTokenRequest, redflow_sdk.proto.api.v1.run_service_pb2.CompleteTokenResponse]
     """Completes or fails a wait for a token, once. Refused: TOKEN_NOT_FOUND, NOT_WAITING."""
     ResumeRun: grpc.aio.UnaryUnaryMultiCallable[redflow_sdk.proto.api.v1.run_service_pb2.ResumeRunRequest, redflow_sdk.proto.api.v1.run_service_pb2.ResumeRunResponse]
@@ -98,10 +100,12 @@ class RunServiceServicer:
 
     def WaitRuns(
         self,
-        request: redflow_sdk.proto.api.v1.run_service_pb2.WaitRunsRequest,
-        context: grpc.aio.ServicerContext[redflow_sdk.proto.api.v1.run_service_pb2.WaitRunsRequest, collections.abc.AsyncIterator[redflow_sdk.proto.api.v1.run_service_pb2.WaitRunsResponse]],
+        request_iterator: collections.abc.AsyncIterator[redflow_sdk.proto.api.v1.run_service_pb2.WaitRunsRequest],
+        context: grpc.aio.ServicerContext[collections.abc.AsyncIterator[redflow_sdk.proto.api.v1.run_service_pb2.WaitRunsRequest], collections.abc.AsyncIterator[redflow_sdk.proto.api.v1.run_service_pb2.WaitRunsResponse]],
     ) -> collections.abc.AsyncIterator[redflow_sdk.proto.api.v1.run_service_pb2.WaitRunsResponse]:
-        """Waits for many runs; each is sent once, when it has ended."""
+        """Waits for many runs, which the caller names as it goes; each is sent once, when it has ended. When the caller has
+        closed its side, the stream ends with the last of them. Refused: INVALID_INPUT, TOO_MANY_WAITERS.
+        """
 
     def CompleteToken(
         self,

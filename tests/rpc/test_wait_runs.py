@@ -1,0 +1,183 @@
+"""RunService.WaitRuns: one stream on which a caller waits for many runs, which it names as it goes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import grpc
+import pytest
+import pytest_asyncio
+
+from redflow_sdk.proto.api.v1 import run_service_pb2 as pb
+from redflow_server.engine import run_watch
+from redflow_server.gateway import Gateway
+from tests.conftest import StartGateway
+from tests.eventually import eventually
+from tests.rpc.calls import Calls, refused
+from tests.rpc.conftest import CallsTo, OpenWorker
+from tests.rpc.items import a_result
+
+WITHIN_S = 5.0
+
+
+class Stream:
+    """A caller's stream."""
+
+    def __init__(self, calls: Calls) -> None:
+        self.call = calls.runs.WaitRuns()
+        self._left: list[tuple[str, bytes | None]] = []
+
+    async def want(self, *run_ids: str) -> None:
+        await self.call.write(pb.WaitRunsRequest(run_ids=run_ids))
+
+    async def forget(self, *run_ids: str) -> None:
+        await self.call.write(pb.WaitRunsRequest(forgotten_run_ids=run_ids))
+
+    async def read(self) -> pb.WaitRunsResponse:
+        response = await asyncio.wait_for(self.call.read(), WITHIN_S)
+        assert isinstance(response, pb.WaitRunsResponse), "the stream has ended"
+        return response
+
+    async def ended(self, count: int) -> list[str]:
+        """The ids of so many runs, in the order in which they were told."""
+        found: list[str] = []
+        while len(found) < count:
+            found += [run.run_id for run in (await self.read()).runs]
+        return found
+
+
+@pytest_asyncio.fixture
+async def open_stream() -> AsyncIterator[Callable[[Calls], Stream]]:
+    opened: list[Stream] = []
+
+    def open_one(calls: Calls) -> Stream:
+        opened.append(Stream(calls))
+        return opened[-1]
+
+    yield open_one
+    for stream in opened:
+        stream.call.cancel()
+
+
+@pytest.fixture
+def stream(calls: Calls, open_stream: Callable[[Calls], Stream]) -> Stream:
+    return open_stream(calls)
+
+
+async def test_each_run_is_told_once_with_its_payloads_when_it_has_ended(
+    stream: Stream, gateway: Gateway, calls: Calls, open_worker: OpenWorker
+) -> None:
+    worker = await open_worker("w", slot_limit=3)
+    before, after, never = await calls.start_many(3)
+    taken = {one.run_id: one for one in [await worker.take() for _ in range(3)]}
+    await worker.do(a_result(taken[before], b'"before"'))
+    await stream.want(before, after, never, before)
+    [run] = (await stream.read()).runs
+    assert (run.run_id, run.output.data) == (before, b'"before"')
+
+    await worker.do(a_result(taken[after], b'"after"'))
+
+    [run] = (await stream.read()).runs
+    assert (run.run_id, run.output.data) == (after, b'"after"')
+    assert gateway._waiters.count == 1, "only the run that has not ended is waited for"
+
+
+async def test_runs_are_named_while_others_are_waited_for_and_heard_of_through_another_gateway(
+    start_gateway: StartGateway,
+    calls_to: CallsTo,
+    open_stream: Callable[[Calls], Stream],
+    open_worker: OpenWorker,
+) -> None:
+    here, there = await start_gateway(), await start_gateway()
+    calls = calls_to(here)
+    worker = await open_worker("w", at=there, slot_limit=100)
+    run_ids = await calls.start_many(100)
+    taken = {one.run_id: one for one in [await worker.take() for _ in range(100)]}
+    stream = open_stream(calls)
+    for at in range(0, 100, 10):
+        await stream.want(*run_ids[at : at + 10])
+    await eventually(lambda: here._waiters.count == 100)
+
+    for run_id in run_ids:
+        await worker.do(a_result(taken[run_id]))
+
+    assert sorted(await stream.ended(100)) == sorted(run_ids)
+
+
+async def test_a_run_that_does_not_exist_is_told_as_such_and_holds_up_no_other(
+    stream: Stream, calls: Calls, open_worker: OpenWorker
+) -> None:
+    worker = await open_worker("w")
+    run_id = await calls.start()
+    await worker.do(a_result(await worker.take()))
+
+    await stream.want("run_there_is_none", "no id at all: \N{SNOWMAN}", run_id)
+
+    unknown: list[str] = []
+    runs: list[str] = []
+    while len(unknown) + len(runs) < 3:
+        response = await stream.read()
+        unknown += response.unknown_run_ids
+        runs += [run.run_id for run in response.runs]
+    assert (sorted(unknown), runs) == (["no id at all: \N{SNOWMAN}", "run_there_is_none"], [run_id])
+
+
+async def test_one_that_is_forgotten_is_not_told_and_may_be_named_again(
+    stream: Stream, gateway: Gateway, calls: Calls, open_worker: OpenWorker
+) -> None:
+    worker = await open_worker("w", slot_limit=2)
+    forgotten, other = await calls.start_many(2)
+    taken = {one.run_id: one for one in [await worker.take() for _ in range(2)]}
+    await stream.want(forgotten, other)
+    await stream.forget(forgotten, "never named")
+    await eventually(lambda: gateway._waiters.count == 1)
+    for run_id in (forgotten, other):
+        await worker.do(a_result(taken[run_id]))
+    assert await stream.ended(1) == [other]
+
+    await stream.want(forgotten)
+
+    assert await stream.ended(1) == [forgotten]
+
+
+async def test_when_the_caller_has_closed_its_side_the_stream_ends_with_the_last_run(
+    stream: Stream, calls: Calls, open_worker: OpenWorker
+) -> None:
+    worker = await open_worker("w")
+    run_id = await calls.start()
+    assignment = await worker.take()
+    await stream.want(run_id)
+    await stream.call.done_writing()
+    await worker.do(a_result(assignment))
+
+    assert await stream.ended(1) == [run_id]
+    assert await asyncio.wait_for(stream.call.read(), WITHIN_S) is grpc.aio.EOF
+    assert await stream.call.code() is grpc.StatusCode.OK
+
+
+async def test_a_stream_that_breaks_off_waits_for_nothing_any_more(
+    stream: Stream, gateway: Gateway, calls: Calls
+) -> None:
+    await stream.want(*await calls.start_many(20))
+    await eventually(lambda: gateway._waiters.count == 20)
+
+    stream.call.cancel()
+
+    await eventually(lambda: gateway._waiters.count == 0)
+
+
+async def test_too_many_on_one_stream_are_refused_and_nothing_is_waited_for(
+    stream: Stream, gateway: Gateway, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_watch, "MAX_WANTED", 3)
+    await stream.want(*await calls.start_many(4))
+
+    answer = await refused(stream.read())
+
+    assert (answer.code, answer.reason, answer.field) == (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "INVALID_INPUT",
+        "run_ids",
+    )
+    await eventually(lambda: gateway._waiters.count == 0)
