@@ -16,6 +16,13 @@ def check_count(field: str, count: int, lowest: int, highest: int) -> int:
     return count
 
 
+def check_number(field: str, number: float) -> float:
+    """Returns the number. Raises InvalidInputError when it is none."""
+    if not _is_number(number):
+        raise InvalidInputError(f"{field} must be a number; got {_shown(number)}")
+    return number
+
+
 def check_seconds(field: str, seconds: float, lowest: float = 0.001) -> float:
     """Returns the length of time as a float. Raises InvalidInputError when it is none, too short, or over 100 years."""
     if not _is_number(seconds) or not lowest <= seconds <= MAX_SECONDS:

@@ -18,10 +18,10 @@ from redflow_sdk._messages import (
     TokenTarget,
 )
 from redflow_sdk._names import check_name
-from redflow_sdk._numbers import check_seconds
+from redflow_sdk._numbers import check_number, check_seconds
 from redflow_sdk._start import StartOptions, check_key, run_start
 from redflow_sdk._types import Annotation, Function, Value
-from redflow_sdk.errors import InvalidInputError
+from redflow_sdk.errors import InputValidationError, InvalidInputError
 from redflow_sdk.records import Event, Payload, Raced
 from redflow_sdk.retry import RetryPolicy
 
@@ -113,9 +113,15 @@ class StepRunner(Protocol):
         """What a coroutine comes to, for a handler in a thread."""
 
 
-def sleep_call(name: str, seconds: float) -> WaitCall:
+def sleep_call(name: str, seconds: float, minutes: float, hours: float, days: float) -> WaitCall:
     """Raises InvalidInputError."""
-    delay = check_seconds("the length of a sleep", max(seconds, 0.0), lowest=0.0)
+    length = (
+        check_number("seconds", seconds)
+        + 60 * check_number("minutes", minutes)
+        + 3600 * check_number("hours", hours)
+        + 86400 * check_number("days", days)
+    )
+    delay = check_seconds("the length of a sleep", max(length, 0.0), lowest=0.0)
     return WaitCall(check_name("step name", name), TimerTarget(delay_s=delay), None, lambda _: None)
 
 
@@ -132,7 +138,7 @@ def event_call(name: str, event: str, key: str | None, timeout: float | None, pa
     def read(known: StepSnapshot) -> Event[Value] | None:
         if not known.event_id:
             return None
-        payload = None if known.output is None else converter.decode(known.output.data, payload_type)
+        payload = _decoded(name, known, payload_type)
         return Event(known.event_id, event, key, payload, known.event_time)
 
     return WaitCall(check_name("step name", name), EventTarget(event, key), check_timeout(timeout), read)
@@ -149,7 +155,7 @@ def child_call(
     def read(known: StepSnapshot) -> Value:
         if known.failure is not None:
             raise child_error(known.failure)
-        return None if known.output is None else converter.decode(known.output.data, output_type)
+        return _decoded(name, known, output_type)
 
     return WaitCall(name, ChildTarget(start), check_timeout(timeout), read)
 
@@ -160,9 +166,19 @@ def token_call(name: str, output_type: Annotation) -> WaitCall:
     def read(known: StepSnapshot) -> Value:
         if known.failure is not None:
             raise token_error(known.failure)
-        return None if known.output is None else converter.decode(known.output.data, output_type)
+        return _decoded(name, known, output_type)
 
     return WaitCall(name, TokenTarget(), None, read)
+
+
+def _decoded(name: str, known: StepSnapshot, annotation: Annotation) -> Value:
+    """What somebody else has given to a step. Raises InputValidationError, which names the step."""
+    if known.output is None:
+        return None
+    try:
+        return converter.decode(known.output.data, annotation)
+    except InputValidationError as error:
+        raise InputValidationError(f"the value of step {name!r} does not fit: {error}", error.details) from None
 
 
 def start_call(

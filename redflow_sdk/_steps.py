@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import logging
 import math
 import time
 from collections.abc import Coroutine
@@ -30,6 +31,8 @@ from redflow_sdk._wait_steps import WaitSteps
 from redflow_sdk.errors import InvalidInputError, RunCanceledError, SerializationError, StepFailedError
 from redflow_sdk.records import Failure, Payload
 from redflow_sdk.retry import RetryPolicy
+
+log = logging.getLogger("redflow.worker")
 
 _AS_THEY_ARE: Final = (str, int, bool, type(None))
 ENDS_OF_PROGRAMS: Final = (SystemExit, KeyboardInterrupt)
@@ -202,7 +205,12 @@ class FunctionSteps:
 
     async def _record_try(self, step: Step, error: BaseException) -> None:
         if not self._goes_on_elsewhere:
-            await self._log.report(self._report(step, self._log.failure(error)))
+            failure = self._log.failure(error)
+            log.warning(
+                *("step %r of run %s failed in try %d: %s: %s", step.call.name, self._log.run_id, step.tries),
+                *(failure.type, failure.message[:200]),
+            )
+            await self._log.report(self._report(step, failure))
 
     async def _record_failure(self, step: Step, error: BaseException) -> None:
         """The step has failed for this attempt."""

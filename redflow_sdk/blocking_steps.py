@@ -85,8 +85,7 @@ class BlockingSteps:
         self, name: str, seconds: float = 0.0, *, minutes: float = 0.0, hours: float = 0.0, days: float = 0.0
     ) -> None:
         """Waits for a time, like `Steps.sleep`."""
-        length = seconds + 60 * minutes + 3600 * hours + 86400 * days
-        self._runner.on_loop(self._runner.wait(sleep_call(name, length)))
+        self._runner.on_loop(self._runner.wait(sleep_call(name, seconds, minutes, hours, days)))
 
     def sleep_until(self, name: str, at: datetime) -> None:
         """Waits until a time, an aware one, like `sleep`; one that has passed is over at once."""

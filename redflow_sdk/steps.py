@@ -98,8 +98,7 @@ class Steps:
 
             await ctx.step.sleep("cool off", days=2)
         """
-        length = seconds + 60 * minutes + 3600 * hours + 86400 * days
-        await self._runner.wait(sleep_call(name, length))
+        await self._runner.wait(sleep_call(name, seconds, minutes, hours, days))
 
     async def sleep_until(self, name: str, at: datetime) -> None:
         """Waits until a time, an aware one, like `sleep`; one that has passed is over at once."""

@@ -64,7 +64,8 @@ async def _emit(connection: Connection, arguments: argparse.Namespace) -> ExitCo
     )
     run_ids = await connection.answer(emit)
     if not run_ids:
-        say(f"no workflow subscribes to {event}")
+        which = "" if arguments.key is None else " with this key"
+        say(f"no workflow subscribes to {event}: no run was started; those that wait for it{which} go on")
     if arguments.wait:
         return await _show_ends(connection, arguments, run_ids)
     if arguments.output == "json":

@@ -6,8 +6,9 @@ A refusal travels as its code, its message, and one ErrorInfo with its stable re
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, NoReturn, TypeAlias
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, Final, TypeAlias
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
@@ -97,21 +98,20 @@ class Answering(grpc.aio.ServerInterceptor):
         """The stream, whose `read` raises ProtocolViolation for what is no message of it."""
         stream: Callable[..., object] | None = handler.stream_stream
         assert stream is not None
-
-        async def call(requests: object, context: Context) -> None:
-            try:
-                serving = stream(requests, context)
-                assert inspect.isawaitable(serving)
-                await serving
-            except errors.Refusal as refusal:
-                await self._refuse(name, refusal, context)
-            except Exception as error:  # as for unary calls
-                await self._fail(name, error, context)
-
         read = _reader(handler, self._max_message_bytes)
-        # A generator, which those of a library are, answers by what it yields.
-        serve = stream if inspect.isasyncgenfunction(stream) else call
+        # One that writes by the context answers in band.
+        serve = self._yielding(name, stream) if inspect.isasyncgenfunction(stream) else stream
         return grpc.stream_stream_rpc_method_handler(serve, read, handler.response_serializer)
+
+    def _yielding(
+        self, name: str, stream: Callable[..., AsyncGenerator[object]]
+    ) -> Callable[[object, Context], AsyncIterator[object]]:
+        async def call(requests: object, context: Context) -> AsyncIterator[object]:
+            async with self._refusing(name, context), aclosing(stream(requests, context)) as responses:
+                async for response in responses:
+                    yield response
+
+        return call
 
     def _answer(self, name: str, handler: Handler) -> Callable[[bytes, Context], Awaitable[object]]:
         method: Callable[..., Awaitable[object]] | None = handler.unary_unary
@@ -119,7 +119,7 @@ class Answering(grpc.aio.ServerInterceptor):
         assert method is not None and read is not None
 
         async def call(raw: bytes, context: Context) -> object:
-            try:
+            async with self._refusing(name, context):
                 if len(raw) > limit_bytes:
                     raise errors.PayloadTooLarge("the message", limit_bytes, len(raw))
                 try:
@@ -127,21 +127,21 @@ class Answering(grpc.aio.ServerInterceptor):
                 except DecodeError as error:
                     raise errors.InvalidInput("the message", "must be the protobuf of the call", f"{error}") from error
                 return await method(request, context)
-            except errors.Refusal as refusal:
-                await self._refuse(name, refusal, context)
-            except Exception as error:  # the boundary: whatever else went wrong is INTERNAL to the caller
-                await self._fail(name, error, context)
 
         return call
 
-    async def _refuse(self, name: str, refusal: errors.Refusal, context: Context) -> NoReturn:
-        self._telemetry.fault(name, refusal)
-        trailer = (("grpc-status-details-bin", details(refusal)),)
-        await context.abort(CODES[type(refusal)], str(refusal), trailer)
-
-    async def _fail(self, name: str, error: Exception, context: Context) -> NoReturn:
-        fault_id = self._telemetry.fault(name, error)
-        await context.abort(grpc.StatusCode.INTERNAL, f"fault {fault_id}")
+    @asynccontextmanager
+    async def _refusing(self, name: str, context: Context) -> AsyncIterator[None]:
+        """What is raised within this is the caller's answer."""
+        try:
+            yield
+        except errors.Refusal as refusal:
+            self._telemetry.fault(name, refusal)
+            trailer = (("grpc-status-details-bin", details(refusal)),)
+            await context.abort(CODES[type(refusal)], str(refusal), trailer)
+        except Exception as error:  # the boundary: whatever else went wrong is INTERNAL to the caller
+            fault_id = self._telemetry.fault(name, error)
+            await context.abort(grpc.StatusCode.INTERNAL, f"fault {fault_id}")
 
 
 def _unserved(name: str) -> Callable[[object, Context], Awaitable[None]]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import grpc
-from grpc.aio import EOF
 
 from redflow_sdk.proto.api.v1 import run_service_pb2 as pb
 from redflow_sdk.proto.api.v1 import run_service_pb2_grpc as stubs
@@ -83,18 +82,18 @@ class RunService(stubs.RunServiceServicer):
         run = await self._runs.wait(request.run_id, MAX_WAIT_S if timeout_ms is None else timeout_ms / 1000)
         return pb.WaitRunResponse(done=run.status.is_terminal, run=convert.run(run))
 
-    async def WaitRuns(  # type: ignore[override]  # reads and writes by the context, not by iterators
-        self, request_iterator: object, context: Context
-    ) -> None:
+    async def WaitRuns(
+        self, request_iterator: AsyncIterator[pb.WaitRunsRequest], context: Context
+    ) -> AsyncIterator[pb.WaitRunsResponse]:
         watch = self._runs.watch()
         # It ends by itself with the stream: a read that is cancelled leaks in grpc.aio.
-        reading = asyncio.create_task(_read_wanted(context, watch))
+        reading = asyncio.create_task(_read_wanted(request_iterator, watch))
         self._readers.add(reading)
         reading.add_done_callback(self._readers.discard)
         try:
             while (ended := await watch.take()) is not None:
                 for response in _ended(ended):
-                    await context.write(response)
+                    yield response
         finally:
             watch.close()
 
@@ -106,9 +105,9 @@ class RunService(stubs.RunServiceServicer):
         return pb.CompleteTokenResponse()
 
 
-async def _read_wanted(context: Context, watch: RunWatch) -> None:
+async def _read_wanted(requests: AsyncIterator[pb.WaitRunsRequest], watch: RunWatch) -> None:
     try:
-        while (request := await context.read()) is not EOF:
+        async for request in requests:
             watch.forget(request.forgotten_run_ids)
             watch.want(request.run_ids)
     except Refusal as refusal:

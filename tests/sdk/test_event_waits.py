@@ -133,6 +133,7 @@ async def test_a_payload_of_another_shape_fails_the_run(scripted: ScriptedGatewa
     scripted.script.item = answered(wait_over("event", "it", {"amount": "much"}))
     failure = (await scripted.log.result(scripted.assign("typed", max_attempts=3))).failure
     assert kind_of(failure) == "validation" and "amount" in failure.message
+    assert "step 'it'" in failure.message
 
 
 async def test_an_event_without_a_payload_has_none_and_is_an_event_all_the_same(

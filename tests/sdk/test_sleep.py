@@ -135,3 +135,18 @@ async def test_a_sleep_that_makes_no_sense_is_not_asked_for(
     assert failure.type == "InvalidInputError" and word in failure.message
     assert kind_of(failure) == "validation" and forbids_retry(failure)
     assert scripted.log.said(token) == ["RunResult"]
+
+
+@pytest.mark.parametrize("unit", ["seconds", "minutes", "hours", "days"])
+async def test_a_length_that_is_no_number_is_refused_by_the_name_of_its_unit(
+    unit: str, scripted: ScriptedGateway, connect: StartWorker
+) -> None:
+    given: dict[str, Any] = {unit: timedelta(days=1)}
+
+    @workflow(name="naps-wrongly")
+    async def naps_wrongly(ctx: Context) -> None:
+        await ctx.step.sleep("nap", **given)
+
+    await connect(scripted, naps_wrongly)
+    failure = (await scripted.log.result(scripted.assign("naps-wrongly"))).failure
+    assert f"{unit} must be a number; got datetime.timedelta(days=1)" in failure.message

@@ -84,6 +84,16 @@ async def test_a_step_is_tried_until_it_succeeds_and_each_try_is_on_record(
 
 
 @BOTH
+async def test_a_try_that_fails_is_said_in_the_log_of_the_worker(
+    kind: str, scripted: ScriptedGateway, connect: StartWorker, caplog: pytest.LogCaptureFixture
+) -> None:
+    await connect(scripted, *tries(breaks(1)))
+    await scripted.log.result(scripted.assign(f"tries-{kind}", run_id="run-7"))
+    assert "step 'it' of run run-7 failed in try 1: ConnectionError: no 1" in caplog.text
+    assert "try 2" not in caplog.text
+
+
+@BOTH
 async def test_the_last_try_is_final_and_raises_what_it_raised(
     kind: str, scripted: ScriptedGateway, connect: StartWorker
 ) -> None:

@@ -1,5 +1,5 @@
--- Fails the runs of a workflow that nobody has registered, in a queue that a worker asked for by name. Runs that were
--- started through a definition wait: their worker is on its way.
+-- Fails the runs of a workflow that nobody has ever registered, in a queue that a worker asked for by name. Runs that were
+-- started through a definition, or of a workflow that was known once, wait: their worker is on its way.
 -- KEYS    prefix
 -- ARGS    now queue workflow grace_ms offset limit
 -- RETURNS failed next_offset is_empty; next_offset false at the end of the lane
@@ -13,7 +13,8 @@ if redis.call('EXISTS', workflow_key(workflow)) == 1 then return {0, false, 1 - 
 
 local function is_unknown(run)
   local here = run and run.status == 'queued' and run.queue == queue and run.workflow == workflow
-  return here and not run.typed and not run.phase and now - (tonumber(run.placedAt or run.createdAt) or 0) >= grace_ms
+  local is_new = here and not run.typed and not run.deliveries and not run.phase
+  return is_new and now - (tonumber(run.placedAt or run.createdAt) or 0) >= grace_ms
 end
 
 local ids, failed = redis.call('ZRANGE', lane, offset, offset + limit - 1), 0

@@ -2,6 +2,7 @@
 --@include keys
 local function routed(start)
   local known = redis.call('HMGET', workflow_key(start.workflow), 'queue', 'maxAttempts', 'startTimeoutMs')
+  start.is_known = known[1] and true
   start.queue = start.queue ~= '' and start.queue or known[1] or ''
   if start.queue == '' then return nil end
   start.max_attempts = start.max_attempts ~= '' and start.max_attempts or known[2] or 1

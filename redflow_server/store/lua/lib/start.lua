@@ -12,7 +12,7 @@ local function start_run(start)
   put(run, 'createdAt', now)
   put(run, 'inputDigest', start.digest)
   if start.priority ~= '0' then put(run, 'priority', start.priority) end
-  if start.typed == '1' then put(run, 'typed', '1') end
+  if start.typed == '1' or start.is_known then put(run, 'typed', '1') end
   put(run, 'parentRunId', start.parent)
   put(run, 'eventSeq', start.event_seq or redis.call('GET', EVENT_SEQ) or nil)
   if start.key ~= '' then
