@@ -275,7 +275,10 @@ class Session:
             self._beats += 1
             beat, held = self._beats, self._owner.inventory()
             self._sent_beats[beat] = Beat(now(), held)
-        receipts, self._receipts = tuple(self._receipts), []
+        # An item is a receipt, too.
+        said = {item.lease_token for _, item in items} if self._receipts else ()
+        receipts = tuple(it for it in self._receipts if it.rejected is not None or it.lease_token not in said)
+        self._receipts = []
         slot_limit, self._slot_limit = self._slot_limit, None
         drains, self._drains = self._drains, False
         closes = self._closes and not self._items

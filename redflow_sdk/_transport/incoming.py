@@ -39,10 +39,13 @@ STEP_KIND_OF: Final = {
 }
 
 
+DONE: Final = Answer(Verdict.OK)
+
+
 def incoming(response: pb.SessionResponse) -> Incoming:
     """A whole message."""
     reply = response.heartbeat_reply
-    answers = [(request_id, Answer(Verdict.OK)) for request_id in response.ok_request_ids]
+    answers = [(request_id, DONE) for request_id in response.ok_request_ids]
     answers += [(result.request_id, _answer(result)) for result in response.item_results]
     error = None
     if response.HasField("error"):

@@ -132,8 +132,8 @@ def _add(request: pb.SessionRequest, request_id: int, item: Item) -> None:
             report.elapsed.CopyFrom(convert.duration(item.elapsed_s))
             if item.failure is not None:
                 report.failure.CopyFrom(convert.failure(item.failure))
-            elif (output := convert.payload(item.output)) is not None:
-                report.output.CopyFrom(output)
+            elif item.output is not None:
+                report.output.data, report.output.content_type = item.output.data, item.output.content_type
         case BeginWaits():
             command = request.step_commands.add(request_id=request_id, lease_token=token, steps_recorded=recorded)
             for wait in item.waits:
@@ -160,8 +160,8 @@ def _add(request: pb.SessionRequest, request_id: int, item: Item) -> None:
                 result.failure.CopyFrom(convert.failure(item.failure))
         case Completed():
             result = request.run_results.add(request_id=request_id, lease_token=token, steps_recorded=recorded)
-            if (output := convert.payload(item.output)) is not None:
-                result.output.CopyFrom(output)
+            if item.output is not None:
+                result.output.data, result.output.content_type = item.output.data, item.output.content_type
         case Failed():
             result = request.run_results.add(request_id=request_id, lease_token=token, steps_recorded=recorded)
             result.failure.CopyFrom(convert.failure(item.failure))

@@ -208,15 +208,17 @@ class Items:
             self._on_room()
             if answer.status is RunStatus.CANCELED:
                 status = ItemStatus.CANCELED
-        self._send_queue.answer(
-            ItemAnswer(
-                item.request_id,
-                status,
-                _reason(answer.outcome),
-                _message(answer.outcome, answer.step_name),
-                conflicting=answer.conflicts,
-            )
+        said = ItemAnswer(
+            item.request_id,
+            status,
+            _reason(answer.outcome),
+            _message(answer.outcome, answer.step_name),
+            conflicting=answer.conflicts,
         )
+        if status is ItemStatus.OK:
+            self._send_queue.answer_in_time(said)
+        else:
+            self._send_queue.answer(said)
 
     def _item_failed(self, item: Item, error: BaseException) -> None:
         if isinstance(error, (Unavailable, StoreFull)):

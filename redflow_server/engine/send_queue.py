@@ -27,6 +27,7 @@ T = TypeVar("T")
 MESSAGE_ITEMS: Final = 256
 MESSAGE_BYTES: Final = 1024 * 1024
 LITTLE_BYTES: Final = 64 * 1024
+IN_TIME_S: Final = 0.005
 
 
 class SendQueue:
@@ -43,6 +44,7 @@ class SendQueue:
         self._draining: Draining | None = None
         self._end: SessionEnd | None = None
         self._filled = asyncio.Event()
+        self._alarm: asyncio.TimerHandle | None = None
 
     @property
     def queued(self) -> int:
@@ -63,6 +65,12 @@ class SendQueue:
         """An answer to an item."""
         self._answers.append(answer)
         self._filled.set()
+
+    def answer_in_time(self, answer: ItemAnswer) -> None:
+        """An answer for which no handler waits. What it has made room for often follows at once, and goes along."""
+        self._answers.append(answer)
+        if self._alarm is None:
+            self._alarm = asyncio.get_running_loop().call_later(IN_TIME_S, self._filled.set)
 
     def stop(self, stop: Stop) -> None:
         """An order to stop a handler. It goes with the assignment if that is still here: it must not come first."""
@@ -114,6 +122,9 @@ class SendQueue:
     async def take(self) -> GatewayMessage:
         """The next message, as soon as there is something to say."""
         await self._filled.wait()
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
         answers, room_bytes = _take(self._answers, MESSAGE_BYTES, _answer_bytes)
         # Not before the answer that has made room for them: a worker deals with a message in this order, too.
         are_all = not self._answers
@@ -151,7 +162,8 @@ def _take(queue: deque[T], room_bytes: int, size: Callable[[T], int]) -> tuple[t
 
 
 def _answer_bytes(answer: ItemAnswer) -> int:
-    return 64 + sum(map(_step_bytes, (*answer.conflicting, *answer.resolutions)))
+    steps = (*answer.conflicting, *answer.resolutions)
+    return 64 + sum(map(_step_bytes, steps)) if steps else 64
 
 
 def _resolution_bytes(resolution: Resolution) -> int:
@@ -159,7 +171,8 @@ def _resolution_bytes(resolution: Resolution) -> int:
 
 
 def _run_bytes(run: ClaimedRun) -> int:
-    return 256 + (len(run.input.data) if run.input else 0) + sum(map(_step_bytes, run.steps or ()))
+    size = 256 + (len(run.input.data) if run.input else 0)
+    return size + sum(map(_step_bytes, run.steps)) if run.steps else size
 
 
 def _step_bytes(step: Step) -> int:

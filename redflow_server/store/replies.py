@@ -239,9 +239,8 @@ def lease_ended(reply: Reply) -> LeaseEnded:
     """Answer of complete, fail, abort and release."""
     outcome = OUTCOMES[reply[0]]
     if outcome is Outcome.OK or outcome is Outcome.DUPLICATE:
-        conflicts = tuple(
-            codec.decode_step(name, header, None) for name, header in (reply[2] if len(reply) > 2 else ())
-        )
+        said = reply[2] if len(reply) > 2 else ()
+        conflicts = tuple(codec.decode_step(name, header, None) for name, header in said) if said else ()
         return LeaseEnded(outcome, STATUSES[reply[1]], conflicts)
     return LeaseEnded(outcome, step_name=codec.text(reply[1]) if len(reply) > 1 else "")
 

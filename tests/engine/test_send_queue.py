@@ -86,6 +86,31 @@ async def test_an_empty_outbox_waits_until_there_is_something_to_say() -> None:
     assert await take_all(send_queue) == []
 
 
+async def test_an_answer_for_which_nobody_waits_goes_with_what_follows() -> None:
+    send_queue = SendQueue()
+    taking = asyncio.create_task(send_queue.take())
+    send_queue.answer_in_time(an_answer(1))
+    send_queue.answer_in_time(an_answer(2))
+    await asyncio.sleep(0)
+    assert not taking.done()
+
+    send_queue.assign(a_run(1))
+
+    message = await asyncio.wait_for(taking, 1)
+    assert (message.answers, message.assignments) == ((an_answer(1), an_answer(2)), (a_run(1),))
+    assert await take_all(send_queue) == []
+
+
+async def test_when_nothing_follows_it_goes_by_itself_in_time() -> None:
+    send_queue = SendQueue()
+    for number in range(2):
+        send_queue.answer_in_time(an_answer(number))
+
+        message = await asyncio.wait_for(send_queue.take(), 1)
+
+        assert message.answers == (an_answer(number),)
+
+
 async def test_everything_that_is_queued_leaves_in_one_message() -> None:
     send_queue = SendQueue()
     opened, draining = SessionOpened("s", 1, (), ()), Draining(1000, 0)

@@ -60,7 +60,15 @@ class WireLog:
         return [name for lease in leases if lease.lease_token == token for name in lease.open_waits]
 
     def acks(self, token: str | None = None) -> list[Heard[pb.AssignmentAck]]:
-        return [ack for ack in self._of(lambda it: it.assignment_acks) if token in (None, ack.message.lease_token)]
+        """The receipts; of a lease that has none, its first item is one."""
+        acks = self._of(lambda it: it.assignment_acks)
+        acknowledged = {ack.message.lease_token for ack in acks}
+        for item in self._of(items_of):
+            if item.message.lease_token not in acknowledged:
+                acknowledged.add(item.message.lease_token)
+                receipt = pb.AssignmentAck(lease_token=item.message.lease_token)
+                acks.append(Heard(item.at, item.session, receipt))
+        return [ack for ack in acks if token in (None, ack.message.lease_token)]
 
     def reports(self, token: str | None = None, step: str | None = None) -> list[Heard[pb.StepReport]]:
         heard = [it for it in self._of(lambda it: it.step_reports) if token in (None, it.message.lease_token)]

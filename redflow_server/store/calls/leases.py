@@ -164,7 +164,7 @@ class LeaseScripts(Scripted):
         arguments: list[Argument] = [self._now, end.run_id, end.lease_token, end.steps_recorded, MAX_STEPS, *outcome]
         for step in final_steps:
             arguments += codec.encode_step(step)
-        size = sum(len(argument) for argument in arguments[5:] if isinstance(argument, bytes))
+        size = sum([len(argument) for argument in arguments if type(argument) is bytes])
         return self._pipeline.call(script, arguments, replies.lease_ended, run_id=end.run_id, payload_bytes=size)
 
     def release(self, release: Release) -> Future[LeaseEnded]:
