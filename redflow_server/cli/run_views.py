@@ -46,6 +46,7 @@ def listed_document(run: Run) -> Document:
         "delivery_count": run.delivery_count,
         "losses": run.losses,
         "worker_name": run.worker_name,
+        "deadline_at": run.deadline_at,
         "open_waits": run.open_waits,
         "waiting_for": list(map(wait_document, run.waiting_for)),
     }
@@ -58,6 +59,7 @@ def run_document(run: Run) -> Document:
         "input": run.input,
         "output": run.output,
         "failure": failure_document(run.failure),
+        "lease_expires_at": run.lease_expires_at,
         "failure_handler": run.failure_handler,
         "failure_handler_failure": failure_document(run.failure_handler_failure),
     }
@@ -102,6 +104,7 @@ def run_card(run: Run) -> str:
     """A run, without what it does not have, what it waits for, and the traceback of its failure."""
     fields: dict[str, object] = {
         **listed_document(run),
+        "lease_expires_at": run.lease_expires_at,
         "attempt": f"{run.attempt} of {run.max_attempts}",
         "input": _short_json(run.input),
         "output": _short_json(run.output) if run.status == "succeeded" else None,

@@ -24,6 +24,7 @@ from redflow_server.store.keys import split_channel
 Json = dict[str, Any]  # Any: a JSON document
 Reply = Any  # Any: what Redis answers is typed by the script that answered
 
+_DEADLINES: Final = (b"startDeadline", b"runDeadline", b"failingDeadline")
 UNREADABLE: Final = Failure("UnreadableFailure", "the failure on record cannot be read")
 
 
@@ -114,8 +115,14 @@ def _text(value: Json) -> str:
     return value
 
 
-def decode_run(run_id: str, record: Sequence[bytes], data: Sequence[bytes] = (), waits: Sequence[bytes] = ()) -> Run:
-    """A run from its flat record, and its flat payloads and open waits where they were read."""
+def decode_run(
+    run_id: str,
+    record: Sequence[bytes],
+    data: Sequence[bytes] = (),
+    waits: Sequence[bytes] = (),
+    lease_ends_at: bytes | None = None,
+) -> Run:
+    """A run from its flat record, and its flat payloads, open waits and the end of its lease where they were read."""
     fields = dict(zip(record[::2], record[1::2], strict=True))
     payloads = dict(zip(data[::2], data[1::2], strict=True))
     return Run(
@@ -143,6 +150,8 @@ def decode_run(run_id: str, record: Sequence[bytes], data: Sequence[bytes] = (),
         failures=number(fields.get(b"failures")) or 0,
         open_waits=number(fields.get(b"openWaits")) or 0,
         placed_at_ms=number(fields.get(b"placedAt")),
+        deadline_ms=min(filter(None, (number(fields.get(name)) for name in _DEADLINES)), default=None),
+        lease_ends_at_ms=number(lease_ends_at),
         session_id=text(fields.get(b"leaseOwner")).partition(" ")[0],
         waiting_for=tuple(_decode_wait(*wait) for wait in zip(waits[::2], waits[1::2], strict=True)),
         failure_handler=_handler_state(fields),
