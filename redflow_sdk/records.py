@@ -140,6 +140,8 @@ class Step:
     """How often its function was called in that attempt; 0 for what is no function."""
     event_id: str = ""
     """The event that a wait has got; empty when it has timed out."""
+    is_retrying: bool = False
+    """Whether its function has failed and is to be called again in this attempt."""
 
 
 @dataclass(frozen=True, slots=True)

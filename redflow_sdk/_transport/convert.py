@@ -217,6 +217,7 @@ def step_of(message: run_pb2.Step) -> Step:
         child_run_id=message.child_run_id,
         tries=message.tries,
         event_id=message.event_id,
+        is_retrying=message.retrying,
     )
 
 

@@ -80,6 +80,7 @@ def step_document(step: Step) -> Document:
         "child_run_id": step.child_run_id,
         "tries": step.tries,
         "event_id": step.event_id,
+        "is_retrying": step.is_retrying,
     }
 
 
@@ -187,7 +188,11 @@ def step_news(step: Step) -> str:
 
 def _outcome(step: Step) -> str:
     if step.failure is not None:
-        return shortened(_summary(step.failure) or "", SUMMARY_COLUMNS)
+        follows = f"try {step.tries + 1} follows, after " if step.is_retrying else ""
+        # That a run has failed says nothing of why.
+        cause = step.failure.cause if step.kind == "child" else None
+        words = [failure_words(failure) for failure in (step.failure, cause) if failure]
+        return follows + ": ".join(shortened(one, SUMMARY_COLUMNS) for one in words)
     if step.status != "succeeded" or step.kind in ("timer", "start"):
         return ""
     if step.kind == "event" and not step.event_id:

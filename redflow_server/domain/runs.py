@@ -144,6 +144,8 @@ class Step:
     event_at_ms: int | None = None
     token: str = ""
     tries: int = 0
+    is_retrying: bool = False
+    """Whether its function has failed, and another try of it was to follow."""
     resolved_seq: int = 0
     """Its number among the waits of its run that have ended, from 1; 0 for what is none, or open."""
     is_left_out: bool = False

@@ -217,6 +217,7 @@ def step(value: Step) -> run_pb2.Step:
         child_run_id=value.child_run_id,
         tries=value.tries,
         event_id=value.event_id,
+        retrying=value.is_retrying,
     )
 
 

@@ -249,6 +249,7 @@ def decode_step(name: bytes, header: bytes, value: bytes | None) -> Step:
     status, kind, seq, attempt, final, started, finished, size, tries, resolved, target, meta = fields
     step_status, step_kind = StepStatus(status.decode()), StepKind(kind.decode())
     succeeded = step_status is StepStatus.SUCCEEDED
+    failure = decode_failure(value) if step_status is StepStatus.FAILED else None
     event_id, _, event_at = text(target).partition("@") if step_kind is StepKind.EVENT else ("", "", "")
     return Step(
         name=text(name),
@@ -260,16 +261,22 @@ def decode_step(name: bytes, header: bytes, value: bytes | None) -> Step:
         started_at_ms=number(started),
         finished_at_ms=number(finished),
         output=decode_payload(value, meta) if succeeded and meta != b"none" else None,
-        failure=decode_failure(value) if step_status is StepStatus.FAILED else None,
+        failure=failure,
         child_run_id=text(target) if step_kind in (StepKind.CHILD, StepKind.START) else "",
         event_id=event_id,
         event_at_ms=int(event_at) if event_at else None,
         token=text(target) if step_kind is StepKind.TOKEN else "",
         tries=number(tries) or 0,
+        is_retrying=step_kind is StepKind.FUNCTION and final != b"1" and _is_of_a_try(failure),
         resolved_seq=number(resolved) or 0,
         size_bytes=number(size) or 0,
         is_left_out=value is None and meta != b"none" and step_status in (StepStatus.SUCCEEDED, StepStatus.FAILED),
     )
+
+
+def _is_of_a_try(failure: Failure | None) -> bool:
+    """What a cancel has interrupted is not final either, and not tried again."""
+    return failure is not None and failure.kind is not FailureKind.CANCELED
 
 
 def decode_steps(flat: Sequence[bytes]) -> tuple[Step, ...]:

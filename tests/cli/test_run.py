@@ -33,7 +33,7 @@ LISTED = {
 RUN = LISTED | {"input", "output", "failure", "failure_handler", "failure_handler_failure", "lease_expires_at"}
 STEP = {
     *("name", "seq", "kind", "status", "attempt", "started_at", "finished_at", "output", "failure", "child_run_id"),
-    *("tries", "event_id"),
+    *("tries", "event_id", "is_retrying"),
 }
 FAILURE = {"type", "message", "kind", "language", "traceback", "details", "cause", "no_retry", "retry_after"}
 ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")

@@ -72,6 +72,14 @@ async def fetch(ctx: Context) -> str:
     return await ctx.step.run("get", flaky, retry=RetryPolicy(max_attempts=3, initial=0.01))
 
 
+@workflow(name="call", queue="waits")
+async def call(ctx: Context) -> None:
+    def busy() -> None:
+        raise ConnectionError("busy")
+
+    await ctx.step.run("get", busy, retry=RetryPolicy(max_attempts=3, initial=3600, maximum=3600, jitter=0))
+
+
 @workflow(name="compete", queue="waits", events=["begun"])
 async def compete(ctx: Context, given: object = None) -> str:
     if given is not None:
@@ -86,7 +94,7 @@ async def compete(ctx: Context, given: object = None) -> str:
 @pytest_asyncio.fixture
 async def worker(start_worker: StartWorker) -> None:
     """Without parking, so that a run that can only wait is seen to wait."""
-    await start_worker(nap, listen, approve, many, limited, fail, work, fetch, compete, park_window=0)
+    await start_worker(nap, listen, approve, many, limited, fail, work, fetch, call, compete, park_window=0)
 
 
 async def status_of(client: Client, run_id: str, status: str) -> None:
@@ -288,6 +296,26 @@ async def test_steps_of_every_kind_show_what_has_become_of_them(here: Run, clien
         "late": ("event", "withdrawn", "-", "-"),
         "rest": ("timer", "succeeded", "-", "-"),
     }
+
+
+@pytest.mark.usefixtures("worker")
+async def test_a_step_that_is_to_be_tried_again_says_so_as_long_as_it_is(here: Run, client: Client) -> None:
+    run_id = await started(client, "call", "waiting")
+
+    async def shown() -> tuple[bool, list[str]]:
+        steps = (await here("run", "steps", run_id, "-o", "json")).json["steps"]
+        return steps[0]["is_retrying"], (await here("run", "steps", run_id)).out.splitlines()[1:]
+
+    is_retrying, (tried, pause) = await shown()
+    assert is_retrying
+    assert tried.split()[1:4] == ["get", "function", "failed"]
+    assert tried.endswith("  try 2 follows, after ConnectionError: busy")
+    assert "get (before try 2)  timer     waiting" in pause
+
+    await client.cancel_run(run_id)
+    is_retrying, (tried, _) = await shown()
+    assert not is_retrying
+    assert tried.endswith("Z  ConnectionError: busy")
 
 
 @pytest.mark.usefixtures("worker")

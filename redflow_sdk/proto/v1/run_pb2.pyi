@@ -112,7 +112,7 @@ class _StepStatusEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     STEP_STATUS_WAITING: _StepStatus.ValueType  # 3
     """An open wait."""
     STEP_STATUS_WITHDRAWN: _StepStatus.ValueType  # 4
-    """A wait that lost a race."""
+    """A wait that nothing ends any more: it has lost a race, or its run has ended before it."""
 
 class StepStatus(_StepStatus, metaclass=_StepStatusEnumTypeWrapper):
     """State of a recorded step."""
@@ -123,7 +123,7 @@ STEP_STATUS_FAILED: StepStatus.ValueType  # 2
 STEP_STATUS_WAITING: StepStatus.ValueType  # 3
 """An open wait."""
 STEP_STATUS_WITHDRAWN: StepStatus.ValueType  # 4
-"""A wait that lost a race."""
+"""A wait that nothing ends any more: it has lost a race, or its run has ended before it."""
 Global___StepStatus: typing_extensions.TypeAlias = StepStatus
 
 class _WaitingKind:
@@ -381,6 +381,7 @@ class Step(google.protobuf.message.Message):
     CHILD_RUN_ID_FIELD_NUMBER: builtins.int
     TRIES_FIELD_NUMBER: builtins.int
     EVENT_ID_FIELD_NUMBER: builtins.int
+    RETRYING_FIELD_NUMBER: builtins.int
     step_name: builtins.str
     step_seq: builtins.int
     """Order of first use within the run."""
@@ -393,6 +394,8 @@ class Step(google.protobuf.message.Message):
     """How often its function was called in that attempt; 0 for what is no function."""
     event_id: builtins.str
     """The event that a wait has got; empty when it has timed out."""
+    retrying: builtins.bool
+    """Whether its function has failed and is to be called again in this attempt."""
     @property
     def output(self) -> redflow_sdk.proto.v1.payload_pb2.Payload: ...
     @property
@@ -416,10 +419,11 @@ class Step(google.protobuf.message.Message):
         child_run_id: builtins.str = ...,
         tries: builtins.int = ...,
         event_id: builtins.str = ...,
+        retrying: builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["failure", b"failure", "finish_time", b"finish_time", "output", b"output", "start_time", b"start_time"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["attempt", b"attempt", "child_run_id", b"child_run_id", "event_id", b"event_id", "failure", b"failure", "finish_time", b"finish_time", "output", b"output", "start_time", b"start_time", "status", b"status", "step_kind", b"step_kind", "step_name", b"step_name", "step_seq", b"step_seq", "tries", b"tries"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["attempt", b"attempt", "child_run_id", b"child_run_id", "event_id", b"event_id", "failure", b"failure", "finish_time", b"finish_time", "output", b"output", "retrying", b"retrying", "start_time", b"start_time", "status", b"status", "step_kind", b"step_kind", "step_name", b"step_name", "step_seq", b"step_seq", "tries", b"tries"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___Step: typing_extensions.TypeAlias = Step
