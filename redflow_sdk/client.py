@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import time
 from collections.abc import AsyncIterator
@@ -10,9 +11,10 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar, overload
 
 from redflow_sdk import converter
+from redflow_sdk._client_link import ClientLink
 from redflow_sdk._start import StartOptions, run_start
 from redflow_sdk._step_calls import EmitCall, check_aware, emit_call
-from redflow_sdk._transport.calls import ANSWER_TIME, CALL_TIMEOUT, Calls, Start
+from redflow_sdk._transport.calls import ANSWER_TIME, CALL_TIMEOUT, WAIT_SLICE, Calls, Start
 from redflow_sdk._transport.channel import target_or_default
 from redflow_sdk._transport.thread import IoThread, io_thread
 from redflow_sdk._types import Value
@@ -65,6 +67,17 @@ class Client:
         self._target = target_or_default(target)
         self._calls: Calls | None = None
         self._io: IoThread | None = None
+        self._links: dict[asyncio.AbstractEventLoop, ClientLink] = {}
+
+    def _link(self) -> ClientLink:
+        """The way of the running loop to the connection."""
+        calls, io = self.connection()
+        loop = asyncio.get_running_loop()
+        link = self._links.get(loop)
+        if link is None:
+            self._links = {other: link for other, link in self._links.items() if not other.is_closed()}
+            link = self._links[loop] = ClientLink(calls, io)
+        return link
 
     def connection(self) -> tuple[Calls, IoThread]:
         """The calls of the client and the thread they run on; for the SDK itself."""
@@ -139,8 +152,7 @@ class Client:
         return await self._start(workflow, start, CALL_TIMEOUT)
 
     async def _start(self, workflow: AnyWorkflow | str, start: Start, timeout: float) -> RunHandle[Value]:
-        calls, io = self.connection()
-        started = await io.run(calls.start(start, timeout))
+        started = await self._link().start(start, timeout)
         output_type = workflow.output_type if isinstance(workflow, Workflow) else Any
         return RunHandle(started.run_id, self, output_type, started.created, started.input_differs)
 
@@ -247,9 +259,14 @@ class Client:
             return False
 
     async def wait_run(self, run_id: str, timeout: float) -> Run | None:
-        """The run when it ends within `timeout` seconds, at most 45; else None. Raises RunNotFoundError."""
+        """The run when it ends within `timeout` seconds, at most 45; else None. Raises RunNotFoundError, and a second
+        after that time UnavailableError when there is no gateway to say so.
+        """
+        until = time.monotonic() + min(timeout, WAIT_SLICE)
+        if timeout > 0 and (run := await self._link().wait(run_id, until - time.monotonic())) is not None:
+            return run
         calls, io = self.connection()
-        return await io.run(calls.wait_run(run_id, timeout))
+        return await io.run(calls.wait_run(run_id, max(0.0, until - time.monotonic())))
 
     async def get_workflow(self, name: str) -> WorkflowInfo:
         """A workflow as it is registered. Raises UnknownWorkflowError."""
@@ -275,6 +292,7 @@ class Client:
         """Ends the connection."""
         if self._calls is not None and self._io is not None:
             calls, self._calls = self._calls, None
+            self._links.clear()
             await self._io.run(calls.close())
 
     async def __aenter__(self) -> Client:

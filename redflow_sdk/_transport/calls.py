@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -10,8 +11,9 @@ from typing import Final
 from redflow_sdk._messages import RunStart
 from redflow_sdk._step_calls import EmitCall
 from redflow_sdk._transport import convert
-from redflow_sdk._transport.channel import call, open_channel
-from redflow_sdk.errors import InvalidInputError
+from redflow_sdk._transport.channel import call, error_of, open_channel, tries
+from redflow_sdk._transport.run_waits import RunWaits
+from redflow_sdk.errors import InvalidInputError, RedflowError, UnavailableError
 from redflow_sdk.proto.api.v1 import (
     event_service_pb2,
     event_service_pb2_grpc,
@@ -70,16 +72,32 @@ class Calls:
         self._events = event_service_pb2_grpc.EventServiceStub(self._channel)
         self._workflows = workflow_service_pb2_grpc.WorkflowServiceStub(self._channel)
         self._system = system_service_pb2_grpc.SystemServiceStub(self._channel)
+        self.waits = RunWaits(self._runs)
 
     async def close(self) -> None:
         """Closes the channel."""
+        self.waits.close()
         await self._channel.close()
 
-    async def start(self, start: Start, timeout: float) -> Started:
-        """Starts a run; a repeat answers the same one."""
-        request = _start_request(start)
-        response = await call(self._runs.StartRun, request, timeout)
-        return Started(response.run_id, response.created, response.input_differs)
+    async def start_all(self, starts: Sequence[Start], timeout: float) -> Sequence[Started | RedflowError]:
+        """Starts each run or says why not, in their order; a repeat answers the same ones. Raises UnavailableError, and
+        of a single one its refusal.
+        """
+        requests = [_start_request(start) for start in starts]
+        if len(requests) == 1:
+            return [_started(await call(self._runs.StartRun, requests[0], timeout))]
+        answers: list[Started | RedflowError] = [UnavailableError("the gateway does not answer")] * len(starts)
+        async for left in tries(timeout):
+            open_ones = [at for at, answer in enumerate(answers) if isinstance(answer, UnavailableError)]
+            if not open_ones:
+                break
+            batch = run_service_pb2.BatchStartRunsRequest(runs=[requests[at] for at in open_ones])
+            response = await call(self._runs.BatchStartRuns, batch, left)
+            for at, result in zip(open_ones, response.results, strict=True):
+                refused = result.refused
+                is_refused = result.HasField("refused")
+                answers[at] = error_of(refused.reason, refused.message) if is_refused else _started(result.started)
+        return answers
 
     async def get_run(self, run_id: str) -> Run:
         """One run."""
@@ -196,6 +214,10 @@ class Calls:
         """Counts of runs, and the depth of lanes."""
         response = await call(self._system.GetStats, system_service_pb2.GetStatsRequest(), CALL_TIMEOUT)
         return convert.stats_of(response)
+
+
+def _started(response: run_service_pb2.StartRunResponse) -> Started:
+    return Started(response.run_id, response.created, response.input_differs)
 
 
 def _start_request(start: Start) -> run_service_pb2.StartRunRequest:

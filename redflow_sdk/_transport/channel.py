@@ -6,7 +6,7 @@ import asyncio
 import os
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Final, TypeVar
 
 import grpc
@@ -74,19 +74,34 @@ async def call(
 
     Raises the SDK's exception of the refusal, and UnavailableError when there is no gateway in time.
     """
+    refusal = errors.RedflowError()
+    async for left in tries(timeout):
+        try:
+            return await method(request, timeout=max(left, 0.001))
+        except grpc.aio.AioRpcError as error:
+            refusal = refusal_of(error)
+            if not isinstance(refusal, errors.UnavailableError):
+                raise refusal from None
+    raise refusal
+
+
+async def tries(timeout: float) -> AsyncIterator[float]:
+    """The seconds that are left, again and again with pauses between, as long as another try makes sense."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout
     delay = 0.05
     while True:
         left = deadline - loop.time()
-        try:
-            return await method(request, timeout=max(left, 0.001))
-        except grpc.aio.AioRpcError as error:
-            refusal = refusal_of(error)
-            if not isinstance(refusal, errors.UnavailableError) or left <= delay:
-                raise refusal from None
+        yield left
+        if left <= delay:
+            return
         await asyncio.sleep(random.uniform(delay / 2, delay))
         delay = min(delay * 2, 1.0)
+
+
+def error_of(reason: str, message: str) -> errors.RedflowError:
+    """The SDK's exception for a refusal, by its stable reason."""
+    return ERRORS.get(reason, errors.RefusedError)(message, reason)
 
 
 def refusal_of(error: grpc.aio.AioRpcError) -> errors.RedflowError:
@@ -98,7 +113,7 @@ def refusal_of(error: grpc.aio.AioRpcError) -> errors.RedflowError:
             for detail in status.details:
                 if detail.type_url.endswith("google.rpc.ErrorInfo"):
                     reason = status_pb2.ErrorInfo.FromString(detail.value).reason
-                    return ERRORS.get(reason, errors.RefusedError)(message, reason)
+                    return error_of(reason, message)
     code = error.code()
     # A gateway that stops cancels what it has no time to answer.
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -83,6 +83,21 @@ class ScriptedRuns(Listener, run_service_pb2_grpc.RunServiceServicer):
 
     def StartRun(self, request: Message, context: grpc.ServicerContext) -> Message:
         return self._answer("StartRun", request, context)
+
+    def BatchStartRuns(self, request: Message, context: grpc.ServicerContext) -> Message:
+        """Each run is started or refused as by a call of its own."""
+        self.calls.append(Call("BatchStartRuns", request, time.monotonic()))
+        response = pb.BatchStartRunsResponse()
+        for run in request.runs:
+            try:
+                response.results.add(started=self.script["StartRun"](run))
+            except Refusal as refusal:
+                response.results.add(refused=pb.StartRefusal(reason=refusal.reason, message=refusal.message))
+        return response
+
+    def WaitRuns(self, requests: Iterator[Message], context: grpc.ServicerContext) -> Iterator[Message]:
+        """A gateway that does not have it yet: it is asked for each run by `WaitRun`."""
+        _abort(context, Refusal(grpc.StatusCode.UNIMPLEMENTED))
 
     def GetRun(self, request: Message, context: grpc.ServicerContext) -> Message:
         return self._answer("GetRun", request, context)

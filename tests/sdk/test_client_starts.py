@@ -1,0 +1,124 @@
+"""Starts that a client makes in the same moment go in one call, and each has an answer of its own."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import pytest
+
+from redflow_sdk import (
+    Client,
+    IdempotencyKeyReusedError,
+    InvalidInputError,
+    RefusedError,
+    RunHandle,
+    UnavailableError,
+    UnknownWorkflowError,
+)
+from redflow_sdk.proto.api.v1 import run_service_pb2 as pb
+from tests.sdk.scripted_runs import Refusal, ScriptedRuns
+
+AWAY = Refusal(grpc.StatusCode.UNAVAILABLE, "STORE_UNAVAILABLE", "redis is away")
+
+
+@pytest.fixture(autouse=True)
+def answers_by_input(runs: ScriptedRuns) -> None:
+    """Each run has the id that its input says."""
+    runs.script["StartRun"] = lambda request: pb.StartRunResponse(
+        run_id=f"run-{request.input.data.decode()}", created=True
+    )
+
+
+async def started(client: Client, *numbers: int) -> list[str | BaseException]:
+    """The ids of runs that were started in one moment, or why there is none."""
+    starts = (client.start("w", number, queue="q") for number in numbers)
+    answers = await asyncio.gather(*starts, return_exceptions=True)
+    return [answer.id if isinstance(answer, RunHandle) else answer for answer in answers]
+
+
+async def test_starts_of_one_moment_go_in_one_call_and_have_their_own_answers(runs: ScriptedRuns) -> None:
+    async with Client(runs.target) as client:
+        assert await started(client, *range(300)) == [f"run-{number}" for number in range(300)]
+    assert [(call.name, len(call.request.runs)) for call in runs.calls] == [("BatchStartRuns", 300)]
+    ids = [run.request_id for run in runs.calls[0].request.runs]
+    assert len(set(ids)) == 300
+
+
+async def test_a_single_start_is_a_call_of_its_own(runs: ScriptedRuns) -> None:
+    async with Client(runs.target) as client:
+        for number in range(3):
+            assert await started(client, number) == [f"run-{number}"]
+    assert [call.name for call in runs.calls] == ["StartRun"] * 3
+
+
+async def test_what_does_not_fit_into_a_call_goes_in_another(runs: ScriptedRuns) -> None:
+    async with Client(runs.target) as client:
+        assert len(await started(client, *range(2500))) == 2500
+        large = ["x" * 400_000] * 5
+        await asyncio.gather(*(client.start("w", text, queue="q") for text in large))
+    assert sorted(len(call.request.runs) for call in runs.named("BatchStartRuns")) == [2, 2, 500, 1000, 1000]
+    assert len(runs.named("StartRun")) == 1
+
+
+REASONS = {
+    1: ("INVALID_INPUT", InvalidInputError),
+    2: ("WORKFLOW_NOT_FOUND", UnknownWorkflowError),
+    3: ("IDEMPOTENCY_KEY_REUSED", IdempotencyKeyReusedError),
+    4: ("SOMETHING_NEW", RefusedError),
+}
+
+
+async def test_one_that_is_refused_is_refused_alone_with_its_reason(runs: ScriptedRuns) -> None:
+    def answer(request: pb.StartRunRequest) -> pb.StartRunResponse:
+        number = int(request.input.data)
+        if number in REASONS:
+            raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, REASONS[number][0], f"no {number}")
+        return pb.StartRunResponse(run_id=f"run-{number}", created=True)
+
+    runs.script["StartRun"] = answer
+    async with Client(runs.target) as client:
+        answers = await started(client, *range(6))
+    assert (answers[0], answers[5]) == ("run-0", "run-5")
+    for number, (reason, kind) in REASONS.items():
+        error = answers[number]
+        assert isinstance(error, kind) and (error.reason, str(error)) == (reason, f"no {number}")
+
+
+async def test_only_those_for_which_the_store_was_away_are_asked_for_again_as_they_were(runs: ScriptedRuns) -> None:
+    runs.refuse_once("StartRun", AWAY, AWAY)
+    async with Client(runs.target) as client:
+        assert await started(client, *range(5)) == [f"run-{number}" for number in range(5)]
+    first, second = (call.request.runs for call in runs.named("BatchStartRuns"))
+    assert [run.request_id for run in second] == [run.request_id for run in first[:2]]
+
+
+async def test_when_there_is_no_gateway_in_time_each_hears_of_it(
+    runs: ScriptedRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redflow_sdk.client.CALL_TIMEOUT", 0.5)
+    runs.stop()
+    async with Client(runs.target) as client:
+        assert [type(answer) for answer in await started(client, 1, 2, 3)] == [UnavailableError] * 3
+
+
+async def test_each_waits_for_as_long_as_it_was_asked_to(runs: ScriptedRuns) -> None:
+    runs.stop()
+    async with Client(runs.target) as client:
+        short = asyncio.ensure_future(client.execute("w", 1, timeout=0))
+        long = asyncio.ensure_future(client.start("w", 2, queue="q"))
+        with pytest.raises(UnavailableError):
+            await asyncio.wait_for(short, 5)
+        runs.start()
+        assert (await asyncio.wait_for(long, 10)).id == "run-2"
+
+
+async def test_one_that_is_given_up_in_the_same_moment_is_not_sent(runs: ScriptedRuns) -> None:
+    async with Client(runs.target) as client:
+        given_up = asyncio.ensure_future(client.start("w", 1, queue="q"))
+        others = asyncio.ensure_future(started(client, 2, 3))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        assert await others == ["run-2", "run-3"]
+    sent = [run.input.data for call in runs.named("BatchStartRuns") for run in call.request.runs]
+    assert set(sent) >= {b"2", b"3"} and len(sent) <= 3
