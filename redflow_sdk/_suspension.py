@@ -115,6 +115,7 @@ class Suspension:
     async def decided(self) -> None:
         """Returns when steps may begin. Raises CancelledError when none may any more."""
         while not self._is_closed and self._is_undecided:
+            self._goes_on_by_itself()
             await self._goes_on.wait()
         if self._is_closed:
             # A handler that does not end must not keep its loop from turning.
@@ -154,8 +155,8 @@ class Suspension:
             return await over
         finally:
             self._open.remove(wait.name, over)
-            if not self._open and self._asking is None:
-                self._unpark()  # there is nothing left that could wake it
+            if not self._open:
+                self._goes_on_by_itself()  # there is nothing left that could wake it
             self._go_on()
 
     def _moved(self) -> None:
@@ -252,9 +253,17 @@ class Suspension:
         self._asking = self._link.report(Suspend(self._log.token, self._log.recorded, named, parks))
         self._asking.add_done_callback(partial(self._was_answered, waits))
 
+    def _goes_on_by_itself(self) -> None:
+        """A parked handler wants to do something although no wait is over. Its slot may be another's by now."""
+        if self._is_parked and self._asking is None and not self._is_closed:
+            if self._log.stop_order is None:
+                self._ask((), parks=True)
+            else:
+                self._unpark()  # it is on its way out, and takes no step
+
     def _was_answered(self, asked: Sequence[OpenWait], future: asyncio.Future[Answer]) -> None:
         verdict = None if future.cancelled() else future.result().verdict
-        if verdict is Verdict.RESOLVED and self._parking.waiting is Waiting.REPLAY and not self._is_closed:
+        if verdict is Verdict.RESOLVED and self._is_to_be_replayed(future.result()):
             self._hand_back()
             return
         with self._lock:  # a step in a thread begins before all of it, or after
@@ -266,6 +275,11 @@ class Suspension:
             if verdict is not None:
                 self._deal_with(future.result(), asked)
         self._go_on()
+
+    def _is_to_be_replayed(self, answer: Answer) -> bool:
+        """Whether a delivery from the start would get further: it knows outcomes, and nothing of withdrawn waits."""
+        is_replaying = self._parking.waiting is Waiting.REPLAY and not self._is_closed
+        return is_replaying and any(step.is_finished for step in answer.resolutions)
 
     def _hand_back(self) -> None:
         """The run could go on in place, and is to be replayed instead."""

@@ -18,7 +18,7 @@ from redflow_sdk._transport.calls import ANSWER_TIME, CALL_TIMEOUT, WAIT_SLICE, 
 from redflow_sdk._transport.channel import target_or_default
 from redflow_sdk._transport.thread import IoThread, io_thread
 from redflow_sdk._types import Value
-from redflow_sdk.errors import InvalidInputError, RunNotFoundError
+from redflow_sdk.errors import InvalidInputError, RunNotFoundError, TokenNotFoundError
 from redflow_sdk.handle import RunHandle
 from redflow_sdk.records import Failure, Payload, Run, RunStatus, Schedule, Stats, Step, WorkerInfo, WorkflowInfo
 from redflow_sdk.workflow import AnyWorkflow, Workflow
@@ -219,13 +219,17 @@ class Client:
         Raises TokenNotFoundError, NotWaitingError when it was completed with something else, has timed out, or its run
         has ended, and SerializationError, UnavailableError.
         """
-        calls, io = self.connection()
-        await io.run(calls.complete_token(token, Payload(converter.encode(output))))
+        await self._complete(token, Payload(converter.encode(output)))
 
     async def fail_token(self, token: str, message: str, *, type: str = "TokenFailed") -> None:
         """Fails the step that waits for the token: it raises TokenFailedError. Otherwise like `complete_token`."""
+        await self._complete(token, Failure(type, message))
+
+    async def _complete(self, token: str, outcome: Payload | Failure) -> None:
+        if not (isinstance(token, str) and token.isascii()):
+            raise TokenNotFoundError(f"there is no token {ascii(token)[:100]}", "TOKEN_NOT_FOUND")
         calls, io = self.connection()
-        await io.run(calls.complete_token(token, Failure(type, message)))
+        await io.run(calls.complete_token(token, outcome))
 
     async def list_schedules(self, *, workflow: str | None = None) -> list[Schedule]:
         """The cron schedules in force, of one workflow or of all, by the names of their workflows."""

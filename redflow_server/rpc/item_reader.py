@@ -118,7 +118,8 @@ class ItemReader:
         return EmitStep(run_id, token, recorded, name, message.step_seq, event, delay_ms)
 
     def _suspension(self, run_id: str, message: worker_pb2.Suspension) -> Suspend:
-        waits = self._waits.waits(run_id, message.waits)
+        asks_to_go_on = message.park and not message.waits
+        waits = () if asks_to_go_on else self._waits.waits(run_id, message.waits)
         return Suspend(run_id, message.lease_token, message.steps_recorded, waits, message.park)
 
     def _event(self, run_id: str, step: str, message: worker_pb2.EmitCommand) -> NewEvent:

@@ -8,7 +8,7 @@ from typing import Any
 from redflow_sdk import BlockingContext, Context, Workflow, workflow
 from redflow_sdk.proto.worker.v1 import worker_pb2 as pb
 from tests.eventually import eventually
-from tests.sdk.messages import ok, parked, resolution, suspended, value_of, wait_over
+from tests.sdk.messages import ok, parked, resolution, resolved, suspended, value_of, wait_over
 from tests.sdk.scripted_gateway import ScriptedGateway
 from tests.sdk.wire_log import Item
 
@@ -47,10 +47,17 @@ def waiting(noted: list[str]) -> Iterator[Workflow[Any, Any]]:
 
 
 def parking(item: Item) -> pb.ItemResult:
-    """Parks whoever asks for it, and sets the others aside."""
+    """Parks whoever asks for it, sets the others aside, and has a slot for those that ask to go on."""
     if not isinstance(item, pb.Suspension):
         return ok(item)
+    if not item.waits:
+        return resolved(item)
     return parked(item) if item.park else suspended(item)
+
+
+def without_slot(item: Item) -> pb.ItemResult | None:
+    """Has none for those that ask to go on."""
+    return None if isinstance(item, pb.Suspension) and not item.waits else parking(item)
 
 
 def withholding_suspensions(item: Item) -> pb.ItemResult | None:

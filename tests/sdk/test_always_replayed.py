@@ -10,7 +10,7 @@ from redflow_sdk import Workflow
 from redflow_sdk.proto.worker.v1 import worker_pb2 as pb
 from tests.conftest import StartWorker
 from tests.eventually import eventually
-from tests.sdk.messages import answer, child_succeeded, ok, resolved, suspended, value_of
+from tests.sdk.messages import answer, child_succeeded, ok, resolved, suspended, value_of, withdrawn
 from tests.sdk.parked_runs import quick, takes_the_next_run, waiting
 from tests.sdk.scripted_gateway import ScriptedGateway
 from tests.sdk.wire_log import Item
@@ -110,3 +110,16 @@ async def test_a_run_that_ends_or_is_lost_while_it_is_handed_back_ends_its_handl
     await eventually(lambda: noted == ["begun", "CancelledError"])
     assert await takes_the_next_run(scripted)
     assert scripted.log.said(token) == ["Suspension", "LeaseRelease"]
+
+
+async def test_a_wait_that_was_withdrawn_is_refused_here_for_a_replay_would_ask_the_same_again(
+    scripted: ScriptedGateway, connect: StartWorker, workflows: list[Workflow[object, object]]
+) -> None:
+    await connect(scripted, *workflows)
+    scripted.script.item = lambda item: (
+        resolved(item, withdrawn("child", "child")) if isinstance(item, pb.Suspension) else ok(item)
+    )
+    token = scripted.assign("waits-async")
+    failure = (await scripted.log.result(token)).failure
+    assert "has lost a race before" in failure.message
+    assert scripted.log.said(token) == ["Suspension", "RunResult"]

@@ -71,3 +71,13 @@ async def test_a_completion_is_repeated_as_it_was_while_the_store_is_away(runs: 
         await client.complete_token("tok", 7)
     assert len({call.request.SerializeToString(deterministic=True) for call in runs.calls}) == 1
     assert len(runs.calls) == 3
+
+
+@pytest.mark.parametrize("token", ["\ud800", "tok\N{SNOWMAN}", None, 7])
+async def test_what_can_be_no_token_is_refused_here(runs: ScriptedRuns, token: str) -> None:
+    async with Client(runs.target) as client:
+        with pytest.raises(TokenNotFoundError):
+            await client.complete_token(token, 1)
+        with pytest.raises(TokenNotFoundError):
+            await client.fail_token(token, "no")
+    assert runs.calls == []

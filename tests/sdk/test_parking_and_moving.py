@@ -12,14 +12,22 @@ from redflow_sdk import Context, workflow
 from redflow_sdk.proto.worker.v1 import worker_pb2 as pb
 from tests.conftest import StartWorker
 from tests.eventually import eventually
-from tests.sdk.messages import child_open, ok, parked, resolved, value_of, wait_over
-from tests.sdk.parked_runs import parked_run, parking, parking_and, resolve, rounds, withholding_suspensions
+from tests.sdk.messages import cancellation, child_open, ok, parked, resolved, value_of, wait_over
+from tests.sdk.parked_runs import (
+    parked_run,
+    parking,
+    parking_and,
+    resolve,
+    rounds,
+    withholding_suspensions,
+    without_slot,
+)
 from tests.sdk.scripted_gateway import ScriptedGateway
 
 
-@pytest.mark.parametrize("is_resolved", [True, False], ids=["resolved", "set aside"])
-async def test_a_step_that_begins_while_the_handler_is_parked_waits(
-    is_resolved: bool, hold_for: Callable[[float], None], scripted: ScriptedGateway, connect: StartWorker
+@pytest.mark.parametrize("gets_slot", [True, False], ids=["gets a slot", "gets none"])
+async def test_a_step_that_begins_while_the_handler_is_parked_waits_for_a_slot(
+    gets_slot: bool, hold_for: Callable[[float], None], scripted: ScriptedGateway, connect: StartWorker
 ) -> None:
     hold_for(0)
     woken, come = asyncio.Event(), asyncio.Event()
@@ -34,23 +42,28 @@ async def test_a_step_that_begins_while_the_handler_is_parked_waits(
 
         await asyncio.gather(ctx.step.run_workflow("child", "other"), branch())
 
-    await connect(scripted, moves, park_window=60 if is_resolved else 1)
-    scripted.script.item = parking
+    await connect(scripted, moves, park_window=60)
+    scripted.script.item = without_slot
     token = await parked_run(scripted, "moves")
     woken.set()
     await come.wait()
+    asked = await scripted.log.suspension(token, 2)
+    assert asked.park and not asked.waits
     await rounds(scripted, 2)
-    assert executed == [] and scripted.log.said(token) == ["Suspension"]
-    if is_resolved:
+    assert executed == [] and scripted.log.held() == {token: "PARKED"}
+    if gets_slot:
+        scripted.answer(resolved(asked))
+        await scripted.log.report(token, "late")
         resolve(scripted, token)
         assert (await scripted.log.result(token)).HasField("output")
         assert executed == ["late"]
     else:
+        scripted.send(cancellations=[cancellation(token, pb.CANCELLATION_REASON_UNPARKED)])
         await eventually(lambda: scripted.log.held() == {})
         assert executed == [] and scripted.log.said(token) == ["Suspension", "Suspension"]
 
 
-async def test_a_wait_that_begins_while_the_handler_is_parked_begins_when_it_goes_on(
+async def test_a_wait_that_begins_while_the_handler_is_parked_begins_when_it_has_a_slot(
     hold_for: Callable[[float], None], scripted: ScriptedGateway, connect: StartWorker
 ) -> None:
     hold_for(0)
@@ -65,15 +78,16 @@ async def test_a_wait_that_begins_while_the_handler_is_parked_begins_when_it_goe
         await asyncio.gather(ctx.step.run_workflow("child", "other"), branch())
 
     await connect(scripted, moves, park_window=60)
-    scripted.script.item = parking
+    scripted.script.item = without_slot
     token = await parked_run(scripted, "moves")
     woken.set()
-    await rounds(scripted)
-    assert scripted.log.said(token) == ["Suspension"]
-    resolve(scripted, token)
     asked = await scripted.log.suspension(token, 2)
-    assert [wait.step_name for wait in asked.waits] == ["late"]
-    await eventually(lambda: scripted.log.open_waits(token) == ["late"])
+    assert not asked.waits
+    scripted.answer(resolved(asked))
+    again = await scripted.log.suspension(token, 3)
+    assert [wait.step_name for wait in again.waits] == ["child", "late"]
+    await eventually(lambda: sorted(scripted.log.open_waits(token)) == ["child", "late"])
+    resolve(scripted, token)
     resolve(scripted, token, 1, "late")
     assert (await scripted.log.result(token)).HasField("output")
 
@@ -101,16 +115,15 @@ async def test_a_wait_that_begins_when_its_end_has_been_told_is_over_at_once(
     await come.wait()
     resolve(scripted, token, 5, "late")
     await scripted.log.report(token, "after")
-    assert scripted.log.said(token)[:2] == ["Suspension", "StepReport"]
-    await scripted.log.suspension(token, 2)
+    await scripted.log.suspension(token, 3)
     resolve(scripted, token, 6)
     assert value_of((await scripted.log.result(token)).output) == [6, 5]
 
 
-async def test_a_handler_that_gives_up_its_last_wait_goes_on_at_once(
+async def test_a_handler_that_gives_up_its_last_wait_goes_on_when_it_has_a_slot(
     scripted: ScriptedGateway, connect: StartWorker
 ) -> None:
-    """Nothing could wake it any more."""
+    """Nothing could wake it any more, and its slot may be another's."""
 
     @workflow(name="impatient")
     async def impatient(ctx: Context) -> str:
@@ -122,14 +135,19 @@ async def test_a_handler_that_gives_up_its_last_wait_goes_on_at_once(
         return "waited"
 
     await connect(scripted, impatient, park_window=60)
-    scripted.script.item = lambda item: None if isinstance(item, pb.StepReport) else parking(item)
+    scripted.script.item = lambda item: None if isinstance(item, pb.StepReport) else without_slot(item)
     token = await parked_run(scripted, "impatient")
+    asked = await scripted.log.suspension(token, 2)
+    assert asked.park and not asked.waits
+    await rounds(scripted, 2)
+    assert scripted.log.reports(token) == []
+    scripted.answer(resolved(asked))
     report = await scripted.log.report(token, "gives-up")
     await scripted.log.beat()
     await eventually(lambda: scripted.log.held() == {token: "RUNNING"})
     scripted.answer(ok(report))
     assert value_of((await scripted.log.result(token)).output) == "gave up"
-    assert scripted.log.said(token) == ["Suspension", "StepReport", "RunResult"]
+    assert scripted.log.said(token) == ["Suspension", "Suspension", "StepReport", "RunResult"]
 
 
 async def test_a_handler_that_gives_up_its_last_wait_while_it_asks_is_not_parked(

@@ -146,6 +146,19 @@ async def test_a_wait_that_has_lost_its_race_to_another_on_the_same_page_takes_n
     assert step.output == Payload(b"2")
 
 
+async def test_waits_that_take_nothing_are_passed_by_in_parts_too(store: Store) -> None:
+    """Many of one run wait for the same event, of which the first takes it."""
+    await waiting_runs(store, 1, *(f"step {number}" for number in range(100)))
+    await waiting_runs(store, 1, *(f"step {number}" for number in range(100)))
+    [last] = await waiting_runs(store, 1)
+
+    await store.emit_event(an_event(data=b"1"))
+
+    assert await got(store, last) is None, "a hundred were looked at"
+    assert await deliver_all(store) > 1
+    assert await got(store, last) == b"1"
+
+
 async def test_a_run_that_goes_on_between_the_parts_misses_no_event_and_gets_none_twice(store: Store) -> None:
     await waiting_runs(store, 220)
     [last] = await waiting_runs(store, 1)

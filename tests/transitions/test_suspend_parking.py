@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -63,6 +64,7 @@ from tests.wait_builders import (
     a_suspension,
     a_wait,
     a_wait_for,
+    an_event_wait,
     child_id,
     some_waits,
 )
@@ -365,3 +367,26 @@ async def test_a_parked_run_whose_time_is_over_is_told_to_stop_and_fails(
     assert await store.reap(LEASE_MS, GRACE_MS * 100, 100) == Reaped(queued=0, waiting=0, failed=1, canceled=0)
     [step] = await store.read_steps(lease.run_id, 100)
     assert step.status is StepStatus.WITHDRAWN
+
+
+# ---- going on by itself ----
+
+
+async def test_a_handler_that_asks_to_go_on_is_answered_so_and_its_run_is_parked_no_more(store: Store) -> None:
+    lease = await start_one(store)
+    await store.suspend(a_parking(lease, an_event_wait()))
+
+    answer = await store.suspend(replace(a_parking(lease), waits=()))
+
+    assert (answer.outcome, answer.resolutions) == (Outcome.RESOLVED, ())
+    run = await store.read_run(lease.run_id)
+    assert (run.status, run.open_waits) == (RunStatus.RUNNING, 1), "what it has given up stays open"
+    assert (await store.release(a_release(lease, ReleaseReason.UNPARKED))).status is RunStatus.QUEUED
+
+
+async def test_one_that_was_to_be_canceled_ends_instead(store: Store) -> None:
+    lease = await start_one(store)
+    await store.suspend(a_parking(lease, an_event_wait()))
+    await request_cancel(store, lease.run_id)
+
+    assert (await store.suspend(replace(a_parking(lease), waits=()))).status is RunStatus.CANCELED

@@ -1,5 +1,6 @@
 -- Sets a run aside until one of its waits is over, and begins those that are new. When one of them is over already, the
--- run goes on under its lease. A parked run keeps its lease, and its handler stays in the memory of the worker.
+-- run goes on under its lease. A parked run keeps its lease, and its handler stays in the memory of the worker. Without
+-- waits it asks to go on although none is over.
 -- KEYS    prefix
 -- ARGS    now run_id token steps_recorded max_steps park ...waits(name seq kind group timeout_ms until_ms target workflow queue
 --         max_attempts priority input input_meta digest key key_ttl_ms)
@@ -28,8 +29,9 @@ register_waits(run, waits)
 local over = ended_waits(run, waits)
 -- Waits that are not named here may be over without its worker having heard of it.
 if #over == 0 and (tonumber(run.stepsDone) or 0) > tonumber(ARGV[4]) then over = ended_waits(run, wait_steps(run)) end
-if #over == 0 and ARGV[6] ~= '1' then return {'ok', settle(run, 'waiting')} end
-if #over == 0 then put(run, 'parked', '1') end
+local goes_on = #over > 0 or #waits == 0
+if not goes_on and ARGV[6] ~= '1' then return {'ok', settle(run, 'waiting')} end
+if not goes_on then put(run, 'parked', '1') end
 save(run)
-if #over == 0 then return {'parked', 0} end
+if not goes_on then return {'parked', 0} end
 return {'resolved', 0, over}

@@ -180,3 +180,33 @@ async def test_a_run_of_every_kind_of_wait_says_what_it_waits_for(client: Client
     assert {name for name, one in found.items() if one.until is None} == {"child"}
     assert "no worker serves 'nobody-serves' on queue 'nowhere'" in found["child"].detail
     assert await client.cancel_run(handle.id)
+
+
+async def test_handlers_that_give_up_their_waits_take_turns_at_the_slots(
+    client: Client, start_worker: StartWorker
+) -> None:
+    """Each was kept in memory without a slot, and wakes by its own clock."""
+    at_work: list[int] = []
+    most = 0
+
+    async def works(number: int) -> None:
+        nonlocal most
+        at_work.append(number)
+        most = max(most, len(at_work))
+        await asyncio.sleep(0.02)
+        at_work.remove(number)
+
+    @workflow
+    async def impatient(ctx: Context, number: int) -> int:
+        try:
+            async with asyncio.timeout(0.3):
+                await ctx.step.wait_for_event("it", "never", timeout=1)
+        except TimeoutError:
+            await ctx.step.run("works", works, number)
+        return number
+
+    await start_worker(impatient, concurrency=2)
+    handles = [await client.start(impatient, number) for number in range(12)]
+
+    assert [await handle.result(timeout=20) for handle in handles] == list(range(12))
+    assert most <= 2

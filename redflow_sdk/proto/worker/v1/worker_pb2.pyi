@@ -1016,7 +1016,9 @@ Global___StepCommand: typing_extensions.TypeAlias = StepCommand
 
 @typing.final
 class Suspension(google.protobuf.message.Message):
-    """Everything the run is blocked on. At most 100 waits."""
+    """Everything the run is blocked on. At most 100 waits. Of a parked run, to park without waits asks to go on although none
+    is over, as when its handler has given them up: answered RESOLVED when the handler has a slot.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

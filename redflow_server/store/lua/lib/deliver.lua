@@ -6,7 +6,9 @@ local function wake_wait(member, channel)
   local id, step = awaited_by(member)
   local run = read_run(id)
   -- An event that another one of its race has got on this page has withdrawn it.
-  if run and not ended(run) and redis.call('HEXISTS', waits_key(id), step) == 1 then take_event(run, step, channel) end
+  local is_open = run and not ended(run) and redis.call('HEXISTS', waits_key(id), step) == 1
+  -- One that takes nothing has cost as much as one that does.
+  if not (is_open and take_event(run, step, channel)) then count_effect(0) end
 end
 
 local function deliver(number, channel, from)
