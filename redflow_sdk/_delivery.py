@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import TypeVar
 
 from redflow_sdk import _race
@@ -77,12 +77,19 @@ class DeliverySteps:
         """The runs that an event starts."""
         return self._waits.emit(call)
 
-    async def race(self, name: str, members: Mapping[str, Coroutine[Value, Value, Value]]) -> Raced[Value]:
-        """The first of the members to end."""
+    async def race(
+        self, name: str, members: Mapping[str, Coroutine[Value, Value, Value]], unnamed: Sequence[Value]
+    ) -> Raced[Value]:
+        """The first of the members to end; what came without a name is none."""
         try:
             check_name("race name", name)
             if _race.current_member() is not None:
                 raise InvalidInputError(f"race {name!r} cannot be a member of another one; each member is one step")
+            if unnamed:
+                raise InvalidInputError(
+                    f"race {name!r} takes each member by a name, which becomes its `winner`, such as "
+                    f"late=ctx.step.sleep(...); got {len(unnamed)} without one"
+                )
             if not 2 <= len(members) <= MAX_WAITS:
                 raise InvalidInputError(f"a race must have 2 to {MAX_WAITS} members; got {len(members)}")
             for label, member in members.items():
@@ -91,7 +98,7 @@ class DeliverySteps:
                         f"member {label!r} must be a step, not awaited; got {type(member).__name__}"
                     )
         except InvalidInputError:
-            for member in members.values():
+            for member in (*members.values(), *unnamed):
                 if inspect.iscoroutine(member):
                     member.close()
             raise

@@ -134,6 +134,8 @@ class Execution:
         if self._is_set_aside or (before is not None and (before.reason.is_lost or not stop.reason.is_lost)):
             return
         self._log.stop_order = stop
+        if stop.reason is StopReason.TIMEOUT:
+            log.info("%s %s is stopped: its run time-out has passed", self.workflow_name, self.run_id)
         if self.is_handling:
             self._interrupt()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
@@ -106,8 +106,10 @@ class StepRunner(Protocol):
     async def emit(self, call: EmitCall) -> list[str]:
         """The runs that an event starts."""
 
-    async def race(self, name: str, members: Mapping[str, Coroutine[Value, Value, Value]]) -> Raced[Value]:
-        """The first of the members to end."""
+    async def race(
+        self, name: str, members: Mapping[str, Coroutine[Value, Value, Value]], unnamed: Sequence[Value]
+    ) -> Raced[Value]:
+        """The first of the members to end; what came without a name is none."""
 
     def on_loop(self, work: Coroutine[Value, Value, T]) -> T:
         """What a coroutine comes to, for a handler in a thread."""

@@ -37,7 +37,7 @@ OutputT = TypeVar("OutputT")
 
 
 class BlockingSteps:
-    """`ctx.step` of a `def` handler: the same, and each call blocks."""
+    """`ctx.step` of a `def` handler: the same but for races, and each call blocks."""
 
     def __init__(self, runner: StepRunner) -> None:
         self._runner = runner

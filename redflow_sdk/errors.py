@@ -79,7 +79,7 @@ class SerializationError(NonRetriableError):
 
 
 class InputValidationError(NonRetriableError):
-    """The input does not fit the workflow. `details` lists the fields."""
+    """The input does not fit the workflow, or what a wait was given its type. `details` lists the fields."""
 
     def __init__(self, message: str, details: list[dict[str, str]] | None = None) -> None:
         super().__init__(message)

@@ -115,6 +115,10 @@ class Run:
     failure_handler_failure: Failure | None = None
     open_waits: int = 0
     """How many of its steps wait; `waiting_for` says for what, which listings leave out."""
+    deadline_at: datetime | None = None
+    """When a time-out ends it: of its start until it has started, then of the run, then of its failure handler."""
+    lease_expires_at: datetime | None = None
+    """Until when its worker has it, unless that renews its lease, as one that lives does; listings leave it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +140,8 @@ class Step:
     """How often its function was called in that attempt; 0 for what is no function."""
     event_id: str = ""
     """The event that a wait has got; empty when it has timed out."""
+    is_retrying: bool = False
+    """Whether its function has failed and is to be called again in this attempt."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar, overload
+from typing import TYPE_CHECKING, Never, TypeVar, overload
 
 from redflow_sdk._names import check_name
 from redflow_sdk._start import StartOptions
@@ -268,14 +268,15 @@ class Steps:
         call = replace(call, available_at=check_aware("available_at", available_at))
         return await self._runner.emit(call)
 
-    async def race(self, name: str, /, **members: Coroutine[Value, Value, T]) -> Raced[T]:
+    async def race(self, name: str, /, *unnamed: Never, **members: Coroutine[Value, Value, T]) -> Raced[T]:
         """The first of several steps to end, with its value. What the others wait for is withdrawn in the same instant,
         and a function among them is canceled; a child that only this run waits for is canceled too.
 
-        Each member is one step, not awaited: a function, a sleep, an event, a run, or the result of a token. Who has
-        won is on record: a replay decides the same way. Raises what the first one raises. When that is a function, the
-        waits of the others stay open: the next attempt of the run calls it again, and they count on. Any other wait
-        that a handler gives up, as by `asyncio.timeout`, stays open too; `timeout` of a wait ends it.
+        Each member is a keyword argument, whose name becomes `winner`, and one step, not awaited: a function, a sleep,
+        an event, a run, or the result of a token. Who has won is on record: a replay decides the same way. Raises what
+        the first one raises. When that is a function, the waits of the others stay open: the next attempt of the run
+        calls it again, and they count on. Any other wait that a handler gives up, as by `asyncio.timeout`, stays open
+        too; `timeout` of a wait ends it.
 
             first = await ctx.step.race(
                 "paid or late",
@@ -284,4 +285,4 @@ class Steps:
             )
             if first.winner == "late": ...
         """
-        return await self._runner.race(name, members)
+        return await self._runner.race(name, members, unnamed)

@@ -197,6 +197,8 @@ def run_of(message: run_pb2.Run) -> Run:
         if message.HasField("failure_handler_failure")
         else None,
         open_waits=message.open_waits,
+        deadline_at=moment_of(message, "deadline_time"),
+        lease_expires_at=moment_of(message, "lease_expire_time"),
     )
 
 
@@ -215,6 +217,7 @@ def step_of(message: run_pb2.Step) -> Step:
         child_run_id=message.child_run_id,
         tries=message.tries,
         event_id=message.event_id,
+        is_retrying=message.retrying,
     )
 
 

@@ -36,13 +36,15 @@ def add_verb(
     verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str, example: str, about: str = ""
 ) -> argparse.ArgumentParser:
     """A verb of a noun. Its help says `about`, else the summary, and ends with an example of it."""
-    return verbs.add_parser(
+    verb = verbs.add_parser(
         name,
         help=summary,
         description=about or f"{summary[0].upper()}{summary[1:]}.",
         epilog=ending_with(example),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    verb.set_defaults(called=verb.prog)
+    return verb
 
 
 def ending_with(example: str) -> str:

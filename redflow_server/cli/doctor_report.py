@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.cli.faults import CommandFailed
 from redflow_server.cli.output import card, json_document, table, write
+from redflow_server.cli.redis_argument import DEFAULT_URL
 from redflow_server.cli.redis_faults import redis_fault
 from redflow_server.domain.errors import StoreUnavailable
 from redflow_server.domain.runs import LaneDepth
@@ -29,6 +30,9 @@ def examine(arguments: argparse.Namespace) -> ExitCode:
         fault = redis_fault(error, "doctor")
         if fault.code is ExitCode.REFUSED:
             raise CommandFailed(f"{fault}; give it an administrator's user", fault.code) from error
+        if arguments.redis == DEFAULT_URL:
+            other = "`--redis` names another one, such as the `store` that `redflow dev` prints"
+            raise CommandFailed(f"{fault}; {other}", fault.code) from error
         raise fault from error
     write(_document(seen) if arguments.output == "json" else _tables(seen))
     # Lanes without a worker, and what gateways have left to do, are no fault: these may be on their way.

@@ -95,7 +95,10 @@ def _run(argv: Sequence[str]) -> ExitCode:
         show_on_stderr(parser.format_help())
         return ExitCode.USAGE
     try:
-        arguments = parser.parse_args(argv)
+        arguments, unknown = parser.parse_known_args(argv)
+        if unknown:
+            rest = " ".join(unknown)
+            raise CommandFailed(f"unrecognized arguments: {rest} (see {arguments.called} --help)", ExitCode.USAGE)
         command: Command = arguments.command
         return command(arguments)
     except SystemExit:  # --help and --version
@@ -128,6 +131,7 @@ def _parser(called: str) -> argparse.ArgumentParser:
             epilog=ending_with(noun.example) if noun.example else None,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        of_noun.set_defaults(called=of_noun.prog)
         if name == called:
             module = importlib.import_module(f"redflow_server.cli.{name}")
             cast("NounModule", module).add_arguments(of_noun)  # cast: all modules named in NOUNS have it

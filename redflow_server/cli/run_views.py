@@ -46,6 +46,7 @@ def listed_document(run: Run) -> Document:
         "delivery_count": run.delivery_count,
         "losses": run.losses,
         "worker_name": run.worker_name,
+        "deadline_at": run.deadline_at,
         "open_waits": run.open_waits,
         "waiting_for": list(map(wait_document, run.waiting_for)),
     }
@@ -58,6 +59,7 @@ def run_document(run: Run) -> Document:
         "input": run.input,
         "output": run.output,
         "failure": failure_document(run.failure),
+        "lease_expires_at": run.lease_expires_at,
         "failure_handler": run.failure_handler,
         "failure_handler_failure": failure_document(run.failure_handler_failure),
     }
@@ -78,6 +80,7 @@ def step_document(step: Step) -> Document:
         "child_run_id": step.child_run_id,
         "tries": step.tries,
         "event_id": step.event_id,
+        "is_retrying": step.is_retrying,
     }
 
 
@@ -102,6 +105,7 @@ def run_card(run: Run) -> str:
     """A run, without what it does not have, what it waits for, and the traceback of its failure."""
     fields: dict[str, object] = {
         **listed_document(run),
+        "lease_expires_at": run.lease_expires_at,
         "attempt": f"{run.attempt} of {run.max_attempts}",
         "input": _short_json(run.input),
         "output": _short_json(run.output) if run.status == "succeeded" else None,
@@ -184,7 +188,11 @@ def step_news(step: Step) -> str:
 
 def _outcome(step: Step) -> str:
     if step.failure is not None:
-        return shortened(_summary(step.failure) or "", SUMMARY_COLUMNS)
+        follows = f"try {step.tries + 1} follows, after " if step.is_retrying else ""
+        # That a run has failed says nothing of why.
+        cause = step.failure.cause if step.kind == "child" else None
+        words = [failure_words(failure) for failure in (step.failure, cause) if failure]
+        return follows + ": ".join(shortened(one, SUMMARY_COLUMNS) for one in words)
     if step.status != "succeeded" or step.kind in ("timer", "start"):
         return ""
     if step.kind == "event" and not step.event_id:

@@ -33,9 +33,17 @@ def waits_of_run(run: Run) -> str:
 
 
 def waiting_table(runs: Iterable[Run]) -> str:
-    """Runs with what each waits for, a line for each wait; of many waits of a run the first ones."""
-    rows = [(run.id, run.workflow, run.status, *cells) for run in runs for cells in _first_cells(run)]
-    return table(("id", "workflow", "status", *COLUMNS), rows)
+    """Runs with what each waits for, a line for each wait; of many waits of a run the first ones. Where a time-out of a
+    run is to end any of them, there is a column for that.
+    """
+    listed = list(runs)
+    has_deadlines = any(run.deadline_at for run in listed)
+
+    def of_run(run: Run) -> tuple[object, ...]:
+        return (run.id, run.workflow, run.status, *((run.deadline_at,) if has_deadlines else ()))
+
+    rows = [(*of_run(run), *cells) for run in listed for cells in _first_cells(run)]
+    return table(("id", "workflow", "status", *(("deadline",) if has_deadlines else ()), *COLUMNS), rows)
 
 
 def _first_cells(run: Run) -> Iterator[tuple[object, ...]]:

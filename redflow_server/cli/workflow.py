@@ -87,7 +87,7 @@ def _table(workflows: Iterable[WorkflowInfo]) -> str:
         )
         for workflow in workflows
     )
-    return table(("name", "queue", "attempts", "crons", "events", "owner", "build", "updated"), rows)
+    return table(("name", "queue", "attempts", "crons", "events", "owner", "build", "in_use_at"), rows)
 
 
 def _card(workflow: WorkflowInfo, lanes: Iterable[Lane]) -> str:
@@ -106,7 +106,7 @@ def _card(workflow: WorkflowInfo, lanes: Iterable[Lane]) -> str:
         "input_schema": json.dumps(workflow.input_schema, ensure_ascii=False) if workflow.input_schema else None,
         "owner": workflow.owner,
         "build_id": workflow.build_id,
-        "updated_at": workflow.updated_at,
+        "in_use_at": workflow.updated_at,
     }
     rows = [(lane.queue, lane.depth, lane.free_slots if lane.workers else None, lane.served_by) for lane in lanes]
     shown = card({name: value for name, value in fields.items() if value not in (None, "")})

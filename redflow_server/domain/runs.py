@@ -113,6 +113,10 @@ class Run:
     open_waits: int = 0
     placed_at_ms: int | None = None
     """Since when it stands where it is queued or scheduled, where that is not since its creation."""
+    deadline_ms: int | None = None
+    """When a time-out ends it: of its start until it has started, then of the run, then of its failure handler."""
+    lease_ends_at_ms: int | None = None
+    """Until when it is its worker's unless that renews its lease. Listings leave it out."""
     session_id: str = ""
     worker_name: str = ""
     waiting_for: tuple[WaitingFor, ...] = ()
@@ -140,6 +144,8 @@ class Step:
     event_at_ms: int | None = None
     token: str = ""
     tries: int = 0
+    is_retrying: bool = False
+    """Whether its function has failed, and another try of it was to follow."""
     resolved_seq: int = 0
     """Its number among the waits of its run that have ended, from 1; 0 for what is none, or open."""
     is_left_out: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from redflow_server.domain.errors import InvalidInput, Refusal, RunNotFound
@@ -13,7 +14,7 @@ from redflow_server.domain.runs import NewRun, Run, RunPage, RunQuery, StartedRu
 from redflow_server.domain.states import RunStatus
 from redflow_server.engine.run_watch import RunWatch
 from redflow_server.engine.waiters import Waiters
-from redflow_server.engine.waiting import explained, with_awaited, with_first_waits
+from redflow_server.engine.waiting import explained, with_awaited, with_first_waits, with_tries_to_come
 from redflow_server.store.store import Store
 
 MAX_OFFSET: Final = 10_000
@@ -89,6 +90,9 @@ class Runs:
         steps: tuple[Step, ...] = ()
         if names:
             steps = await self._store.read_steps(run_id, PAGE_BYTES + self._limits.max_payload_bytes, names)
+        if any(step.is_retrying for step in steps):
+            run = await self._store.read_run(run_id)
+            steps = tuple(map(partial(with_tries_to_come, run), steps))
         end = offset + len(names)
         return StepPage(steps, end if end < len(index) else None)
 

@@ -74,6 +74,8 @@ class Upkeep:
         """Ends runs whose time is up."""
         passed = await self._store.expire(SLICE)
         self._telemetry.count("runs.timed_out", passed.count)
+        if passed.count:
+            log.info("ended because a time-out of theirs has passed: %d runs", passed.count)
         return passed
 
     async def fire_timers(self) -> Passed:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from redflow_server.domain.runs import Run, WaitingFor, WaitingKind
+from redflow_server.domain.runs import Run, Step, WaitingFor, WaitingKind
 from redflow_server.domain.states import RunStatus
 from redflow_server.domain.workers import Worker
 
@@ -46,6 +46,12 @@ def with_awaited(run: Run, awaited: Iterable[Run]) -> Run:
         for wait in run.waiting_for
     )
     return replace(run, waiting_for=tuple(waits))
+
+
+def with_tries_to_come(run: Run, step: Step) -> Step:
+    """The step of the run, as one that is tried again only if the run is to go on with this attempt."""
+    is_over = run.status.is_terminal or run.failure_handler is not None or run.cancel_requested_at_ms is not None
+    return replace(step, is_retrying=step.is_retrying and not is_over and step.attempt == run.attempt)
 
 
 def _said_of(run: Run) -> str:

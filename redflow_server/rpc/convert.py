@@ -186,6 +186,8 @@ def run(value: Run) -> run_pb2.Run:
         else run_pb2.FAILURE_HANDLER_STATE_UNSPECIFIED,
         failure_handler_failure=failure(value.failure_handler_failure),
         open_waits=value.open_waits,
+        deadline_time=timestamp(value.deadline_ms),
+        lease_expire_time=timestamp(value.lease_ends_at_ms),
     )
 
 
@@ -215,6 +217,7 @@ def step(value: Step) -> run_pb2.Step:
         child_run_id=value.child_run_id,
         tries=value.tries,
         event_id=value.event_id,
+        retrying=value.is_retrying,
     )
 
 

@@ -24,6 +24,7 @@ from redflow_server.store.keys import split_channel
 Json = dict[str, Any]  # Any: a JSON document
 Reply = Any  # Any: what Redis answers is typed by the script that answered
 
+_DEADLINES: Final = (b"startDeadline", b"runDeadline", b"failingDeadline")
 UNREADABLE: Final = Failure("UnreadableFailure", "the failure on record cannot be read")
 
 
@@ -114,8 +115,14 @@ def _text(value: Json) -> str:
     return value
 
 
-def decode_run(run_id: str, record: Sequence[bytes], data: Sequence[bytes] = (), waits: Sequence[bytes] = ()) -> Run:
-    """A run from its flat record, and its flat payloads and open waits where they were read."""
+def decode_run(
+    run_id: str,
+    record: Sequence[bytes],
+    data: Sequence[bytes] = (),
+    waits: Sequence[bytes] = (),
+    lease_ends_at: bytes | None = None,
+) -> Run:
+    """A run from its flat record, and its flat payloads, open waits and the end of its lease where they were read."""
     fields = dict(zip(record[::2], record[1::2], strict=True))
     payloads = dict(zip(data[::2], data[1::2], strict=True))
     return Run(
@@ -143,6 +150,8 @@ def decode_run(run_id: str, record: Sequence[bytes], data: Sequence[bytes] = (),
         failures=number(fields.get(b"failures")) or 0,
         open_waits=number(fields.get(b"openWaits")) or 0,
         placed_at_ms=number(fields.get(b"placedAt")),
+        deadline_ms=min(filter(None, (number(fields.get(name)) for name in _DEADLINES)), default=None),
+        lease_ends_at_ms=number(lease_ends_at),
         session_id=text(fields.get(b"leaseOwner")).partition(" ")[0],
         waiting_for=tuple(_decode_wait(*wait) for wait in zip(waits[::2], waits[1::2], strict=True)),
         failure_handler=_handler_state(fields),
@@ -240,6 +249,7 @@ def decode_step(name: bytes, header: bytes, value: bytes | None) -> Step:
     status, kind, seq, attempt, final, started, finished, size, tries, resolved, target, meta = fields
     step_status, step_kind = StepStatus(status.decode()), StepKind(kind.decode())
     succeeded = step_status is StepStatus.SUCCEEDED
+    failure = decode_failure(value) if step_status is StepStatus.FAILED else None
     event_id, _, event_at = text(target).partition("@") if step_kind is StepKind.EVENT else ("", "", "")
     return Step(
         name=text(name),
@@ -251,16 +261,22 @@ def decode_step(name: bytes, header: bytes, value: bytes | None) -> Step:
         started_at_ms=number(started),
         finished_at_ms=number(finished),
         output=decode_payload(value, meta) if succeeded and meta != b"none" else None,
-        failure=decode_failure(value) if step_status is StepStatus.FAILED else None,
+        failure=failure,
         child_run_id=text(target) if step_kind in (StepKind.CHILD, StepKind.START) else "",
         event_id=event_id,
         event_at_ms=int(event_at) if event_at else None,
         token=text(target) if step_kind is StepKind.TOKEN else "",
         tries=number(tries) or 0,
+        is_retrying=step_kind is StepKind.FUNCTION and final != b"1" and _is_of_a_try(failure),
         resolved_seq=number(resolved) or 0,
         size_bytes=number(size) or 0,
         is_left_out=value is None and meta != b"none" and step_status in (StepStatus.SUCCEEDED, StepStatus.FAILED),
     )
+
+
+def _is_of_a_try(failure: Failure | None) -> bool:
+    """What a cancel has interrupted is not final either, and not tried again."""
+    return failure is not None and failure.kind is not FailureKind.CANCELED
 
 
 def decode_steps(flat: Sequence[bytes]) -> tuple[Step, ...]:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 from redflow_sdk import Client, Context, Cron, workflow
+from redflow_server.cli import doctor_report, main
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.embedded import EmbeddedStore
 from redflow_server.store.keys import Keys
@@ -208,6 +209,15 @@ async def test_a_redis_that_would_lose_runs_is_a_fatal_problem(own_store: str) -
     assert ended.json["redis"]["eviction_policy"] == "allkeys-lru"
     [fatal] = [problem["sentence"] for problem in ended.json["problems"] if problem["is_fatal"]]
     assert "allkeys-lru" in fatal
+
+
+def test_where_none_was_named_it_says_how_to_name_another(
+    free_port: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"redis://127.0.0.1:{free_port}/0"
+    monkeypatch.setattr(doctor_report, "DEFAULT_URL", url)
+    assert main(["doctor", "--redis", url]) == ExitCode.UNAVAILABLE
+    assert "`--redis` names another one, such as the `store` that `redflow dev` prints" in capsys.readouterr().err
 
 
 async def test_without_redis_it_says_so(free_port: int) -> None:

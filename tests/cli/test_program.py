@@ -86,7 +86,8 @@ def test_the_help_of_every_command_ends_with_an_example_that_is_one(
     assert (head, words[: 1 + len(command)]) == ("example:", ["redflow", *command])
     # Its arguments are right: the one that is added is what is wrong.
     assert main([*words[1:], "--no-such-flag"]) == ExitCode.USAGE
-    assert "unrecognized arguments: --no-such-flag" in capsys.readouterr().err
+    own_help = f"(see redflow {' '.join(command)} --help)"
+    assert f"unrecognized arguments: --no-such-flag {own_help}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -28,12 +28,12 @@ from tests.redis_command import RedisCommand
 LISTED = {
     *("id", "workflow", "queue", "status", "attempt", "max_attempts", "priority", "created_at", "available_at"),
     *("started_at", "finished_at", "cancel_requested_at", "cancel_reason", "idempotency_key", "parent_run_id"),
-    *("delivery_count", "losses", "worker_name", "open_waits", "waiting_for"),
+    *("delivery_count", "losses", "worker_name", "open_waits", "waiting_for", "deadline_at"),
 }
-RUN = LISTED | {"input", "output", "failure", "failure_handler", "failure_handler_failure"}
+RUN = LISTED | {"input", "output", "failure", "failure_handler", "failure_handler_failure", "lease_expires_at"}
 STEP = {
     *("name", "seq", "kind", "status", "attempt", "started_at", "finished_at", "output", "failure", "child_run_id"),
-    *("tries", "event_id"),
+    *("tries", "event_id", "is_retrying"),
 }
 FAILURE = {"type", "message", "kind", "language", "traceback", "details", "cause", "no_retry", "retry_after"}
 ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")

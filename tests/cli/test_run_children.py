@@ -8,7 +8,7 @@ import re
 import pytest
 import pytest_asyncio
 
-from redflow_sdk import Client, Context, FailureContext, workflow
+from redflow_sdk import Client, Context, FailureContext, RunFailedError, workflow
 from redflow_server.cli.exit_codes import ExitCode
 from tests.cli.conftest import Run, Start
 from tests.cli.test_run import ISO, STEP
@@ -30,6 +30,11 @@ async def order(ctx: Context) -> str:
     return await ctx.step.run_workflow("pack it", pack, "A-17", queue="elsewhere")
 
 
+@workflow(name="charges", queue="children")
+async def charges(ctx: Context) -> None:
+    await ctx.step.run_workflow("charge it", charge, "A-17")
+
+
 @workflow(name="many", queue="children")
 async def many(ctx: Context) -> None:
     await asyncio.gather(*(ctx.step.run_workflow(f"c{n}", pack, "", queue="elsewhere") for n in range(MANY)))
@@ -48,7 +53,7 @@ async def charge(ctx: Context, card: str) -> None:
 @pytest_asyncio.fixture
 async def worker(start_worker: StartWorker) -> None:
     # Without parking, so that a run that can only wait is seen to wait.
-    await start_worker(order, many, charge, park_window=0)
+    await start_worker(order, many, charge, charges, park_window=0)
 
 
 async def waiting(client: Client, run_id: str) -> None:
@@ -99,6 +104,16 @@ async def test_steps_show_the_run_that_each_waits_for_or_waited_for(
     header, _, line = (await here("run", "steps", handle.id)).out.splitlines()
     assert header.split()[-2:] == ["OUTCOME", "CHILD_RUN"]
     assert line.endswith(f'"packed A-17"  {child}')
+
+
+@pytest.mark.usefixtures("worker")
+async def test_a_child_that_has_failed_is_shown_with_the_cause(here: Run, client: Client) -> None:
+    handle = await client.start(charges)
+    with pytest.raises(RunFailedError):
+        await handle.result(timeout=10)
+    (child,) = [run.id async for run in client.list_runs(workflow="charge")]
+    _, line = (await here("run", "steps", handle.id)).out.splitlines()
+    assert line.endswith(f"  ChildFailedError: run {child} has failed: ValueError: declined  {child}")
 
 
 @pytest.mark.usefixtures("worker")

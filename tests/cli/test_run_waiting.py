@@ -42,6 +42,11 @@ async def many(ctx: Context) -> None:
     await asyncio.gather(*(ctx.step.sleep(f"s{number}", 3600) for number in range(MANY)))
 
 
+@workflow(name="limited", queue="waits", run_timeout=7200)
+async def limited(ctx: Context) -> None:
+    await ctx.step.sleep("rest", 3600)
+
+
 @workflow(name="fail", queue="waits", retry=RetryPolicy(max_attempts=3, initial=3600, maximum=3600, jitter=0))
 async def fail(ctx: Context) -> None:
     raise LookupError("no address")
@@ -67,6 +72,14 @@ async def fetch(ctx: Context) -> str:
     return await ctx.step.run("get", flaky, retry=RetryPolicy(max_attempts=3, initial=0.01))
 
 
+@workflow(name="call", queue="waits")
+async def call(ctx: Context) -> None:
+    def busy() -> None:
+        raise ConnectionError("busy")
+
+    await ctx.step.run("get", busy, retry=RetryPolicy(max_attempts=3, initial=3600, maximum=3600, jitter=0))
+
+
 @workflow(name="compete", queue="waits", events=["begun"])
 async def compete(ctx: Context, given: object = None) -> str:
     if given is not None:
@@ -81,7 +94,7 @@ async def compete(ctx: Context, given: object = None) -> str:
 @pytest_asyncio.fixture
 async def worker(start_worker: StartWorker) -> None:
     """Without parking, so that a run that can only wait is seen to wait."""
-    await start_worker(nap, listen, approve, many, fail, work, fetch, compete, park_window=0)
+    await start_worker(nap, listen, approve, many, limited, fail, work, fetch, call, compete, park_window=0)
 
 
 async def status_of(client: Client, run_id: str, status: str) -> None:
@@ -153,6 +166,32 @@ async def test_it_is_a_table_with_a_line_for_each_wait(here: Run, client: Client
         (napping, "nap", "waiting", "timer", "rest", "sleeps"),
     ]
     assert all(ISO.fullmatch(at) for line in cells for at in line[5:7])
+
+
+@pytest.mark.usefixtures("worker")
+async def test_where_a_time_out_is_to_end_a_run_it_says_when(here: Run, client: Client) -> None:
+    run_id, other_id = await started(client, "limited", "waiting"), await started(client, "nap", "waiting")
+
+    card = fields((await here("run", "get", run_id)).out.partition("\n\n")[0])
+    document = (await here("run", "get", run_id, "-o", "json")).json
+    header, *lines = (await here("run", "list", "--waiting")).out.splitlines()
+
+    deadline = datetime.fromisoformat(document["started_at"]) + 2 * HOUR
+    assert datetime.fromisoformat(document["deadline_at"]) == deadline
+    assert card["deadline_at"] == document["deadline_at"]
+    assert header.split()[:5] == ["ID", "WORKFLOW", "STATUS", "DEADLINE", "WAITS_FOR"]
+    assert {line.split()[0]: line.split()[3] for line in lines} == {run_id: document["deadline_at"], other_id: "-"}
+
+
+@pytest.mark.usefixtures("worker")
+async def test_a_run_at_work_says_whose_it_is_and_until_when_unless_that_renews_its_lease(
+    here: Run, client: Client
+) -> None:
+    run_id = await started(client, "work", "running")
+    (at_work,) = await client.list_workers()
+    shown = fields((await here("run", "get", run_id)).out)
+    assert shown["worker_name"] == at_work.name
+    assert datetime.fromisoformat(shown["lease_expires_at"]) > datetime.now(UTC)
 
 
 async def test_of_the_runs_at_work_those_are_listed_whose_handlers_wait_in_memory(
@@ -257,6 +296,26 @@ async def test_steps_of_every_kind_show_what_has_become_of_them(here: Run, clien
         "late": ("event", "withdrawn", "-", "-"),
         "rest": ("timer", "succeeded", "-", "-"),
     }
+
+
+@pytest.mark.usefixtures("worker")
+async def test_a_step_that_is_to_be_tried_again_says_so_as_long_as_it_is(here: Run, client: Client) -> None:
+    run_id = await started(client, "call", "waiting")
+
+    async def shown() -> tuple[bool, list[str]]:
+        steps = (await here("run", "steps", run_id, "-o", "json")).json["steps"]
+        return steps[0]["is_retrying"], (await here("run", "steps", run_id)).out.splitlines()[1:]
+
+    is_retrying, (tried, pause) = await shown()
+    assert is_retrying
+    assert tried.split()[1:4] == ["get", "function", "failed"]
+    assert tried.endswith("  try 2 follows, after ConnectionError: busy")
+    assert "get (before try 2)  timer     waiting" in pause
+
+    await client.cancel_run(run_id)
+    is_retrying, (tried, _) = await shown()
+    assert not is_retrying
+    assert tried.endswith("Z  ConnectionError: busy")
 
 
 @pytest.mark.usefixtures("worker")

@@ -70,7 +70,7 @@ async def test_list_shows_each_workflow_on_a_line_by_name(here: Run, start_worke
     shown = await here("workflow", "list")
     assert (shown.code, shown.err) == (ExitCode.OK, "")
     header, *lines = [line.split() for line in shown.out.splitlines()]
-    assert header == ["NAME", "QUEUE", "ATTEMPTS", "CRONS", "EVENTS", "OWNER", "BUILD", "UPDATED"]
+    assert header == ["NAME", "QUEUE", "ATTEMPTS", "CRONS", "EVENTS", "OWNER", "BUILD", "IN_USE_AT"]
     assert [line[:-1] for line in lines] == [
         ["charge", "money", "4", "0", "0", "billing", "b7"],
         ["report", "default", "2", "2", "2", "o", "b"],
@@ -85,7 +85,7 @@ async def test_get_shows_the_definition_without_what_it_does_not_have(here: Run,
     await start_worker(charge, ship, name="shop-1", owner="billing", build_id="b7", concurrency=5)
     card, _, lanes = (await here("workflow", "get", "charge")).out.partition("\n\n")
     shown = fields(card)
-    assert shown.pop("updated_at").endswith("Z")
+    assert shown.pop("in_use_at").endswith("Z")
     assert shown == {
         "name": "charge",
         "queue": "money",

@@ -95,7 +95,10 @@ async def test_runs_past_their_retention_are_removed_slice_by_slice_and_others_s
     assert await redis("ZRANGE", keys.status("canceled"), 0, -1) == [stays]
 
 
-async def test_runs_whose_time_is_up_are_ended_in_one_pass_as_far_as_it_goes(engine: Engine, store: Store) -> None:
+async def test_runs_whose_time_is_up_are_ended_in_one_pass_as_far_as_it_goes(
+    engine: Engine, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "redflow")
     store.now_ms = START_MS
     await register(store, a_workflow(start_timeout_ms=100))
     await asyncio.gather(*(enqueue_one(store) for _ in range(MORE)))
@@ -105,6 +108,8 @@ async def test_runs_whose_time_is_up_are_ended_in_one_pass_as_far_as_it_goes(eng
 
     assert [passed.count for passed in passes] == [SLICE, MORE - SLICE, 0]
     assert engine.telemetry.counters["runs.timed_out"] == MORE
+    told = [record.getMessage() for record in caplog.records if "time-out" in record.getMessage()]
+    assert told == [f"ended because a time-out of theirs has passed: {count} runs" for count in (SLICE, MORE - SLICE)]
 
 
 # ---- outages ----

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from collections import Counter
@@ -64,6 +65,26 @@ async def test_an_async_handler_is_canceled_within_a_second_and_its_finally_runs
     await scripted.log.beat()
     assert scripted.log.held() == {}
     assert await takes_the_next_run(scripted)
+
+
+async def test_a_run_that_its_time_out_stops_is_named_in_the_log_once(
+    scripted: ScriptedGateway, connect: StartWorker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "redflow.worker")
+
+    @workflow(name="waits")
+    async def waits(ctx: Context) -> None:
+        await asyncio.Event().wait()
+
+    await connect(scripted, waits)
+    token = scripted.assign("waits")
+    await scripted.log.ack(token)
+    order = cancellation(token, pb.CANCELLATION_REASON_TIMEOUT)
+    scripted.send(cancellations=[order, order])
+    await scripted.log.result(token, within=1)
+    told = [record.getMessage() for record in caplog.records if "time-out" in record.getMessage()]
+    assert len(told) == 1
+    assert re.fullmatch(r"waits \S+ is stopped: its run time-out has passed", told[0])
 
 
 @pytest.mark.parametrize("way", ["heartbeat reply", "answer to an item"])

@@ -94,6 +94,28 @@ async def test_what_is_no_race_is_refused_and_its_members_are_closed_without_a_w
     assert [str(it.message) for it in warned if "never awaited" in str(it.message)] == []
 
 
+async def test_a_member_without_a_name_is_refused_with_the_form_that_has_one(
+    scripted: ScriptedGateway, connect: StartWorker
+) -> None:
+    @workflow(name="unnamed")
+    async def unnamed(ctx: Context) -> None:
+        unnamed: Any = ctx.step.run("a", noting("a"))
+        await ctx.step.race("r", unnamed, late=ctx.step.sleep("late", 1))
+
+    await connect(scripted, unnamed)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        failure = (await scripted.log.result(scripted.assign("unnamed"))).failure
+        gc.collect()
+    assert failure.type == "InvalidInputError"
+    assert failure.message == (
+        "race 'r' takes each member by a name, which becomes its `winner`, such as late=ctx.step.sleep(...); "
+        "got 1 without one"
+    )
+    assert executed == []
+    assert [str(it.message) for it in warned if "never awaited" in str(it.message)] == []
+
+
 async def test_a_race_needs_a_name(scripted: ScriptedGateway, connect: StartWorker) -> None:
     @workflow(name="nameless")
     async def nameless(ctx: Context) -> None:

@@ -78,7 +78,7 @@ async def test_the_workflows_of_the_guide_are_in_force_as_they_stand(
 async def test_what_the_guide_says_of_its_workflows_comes_of_them(
     heading: str, name: str, given: str, expected: str, client: Client, start_worker: StartWorker
 ) -> None:
-    (block,) = [one for one in BLOCKS if f"async def {name}(" in one]
+    (block,) = [one for one in BLOCKS if f"def {name}(" in one]
     module = module_of(block)
     await start_worker(*workflows_of(module))
     output = await client.execute(getattr(module, name), ast.literal_eval(given), timeout=10)
@@ -86,7 +86,7 @@ async def test_what_the_guide_says_of_its_workflows_comes_of_them(
 
 
 def test_the_guides_make_claims_of_waits_events_and_schedules() -> None:
-    waits = {"## A time", "## An event", "## Somebody", "## Another run", "## Several at once"}
+    waits = {"## A time", "## An event", "## Somebody", "## Another run", "## Several at once", "## In `def` handlers"}
     assert {heading for heading, *_ in CLAIMS} >= {*waits, "## Events", "## Cron schedules"}
 
 

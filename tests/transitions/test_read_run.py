@@ -16,17 +16,20 @@ from redflow_server.store.keys import Keys
 from redflow_server.store.store import Store
 from tests.builders import (
     LATER_STAMP,
+    LEASE_MS,
     STAMP,
     START_MS,
     a_completion,
     a_failed_attempt,
     a_failure,
     a_release,
+    a_workflow,
     an_event,
     claim_one,
     enqueue_one,
     everything,
     put_in_state,
+    register,
     renew_one,
     request_cancel,
     start_one,
@@ -123,6 +126,41 @@ async def test_a_run_says_since_when_it_stands_in_its_place_once_it_has_moved(st
     assert await placed_at_ms() == START_MS + 40
     await store.complete(a_completion(await claim_one(store)))
     assert await placed_at_ms() is None
+
+
+async def test_a_run_says_when_a_time_out_ends_it_also_in_listings(store: Store) -> None:
+    async def deadline_ms() -> int | None:
+        run = await store.read_run(run_id)
+        [listed] = (await store.list_runs(RunQuery(limit=10))).runs
+        assert run.deadline_ms == listed.deadline_ms
+        return run.deadline_ms
+
+    limits = a_workflow(
+        start_timeout_ms=50, run_timeout_ms=5000, has_failure_handler=True, failure_handler_timeout_ms=9
+    )
+    await register(store, limits)
+    run_id = await enqueue_one(store)
+    assert await deadline_ms() == START_MS + 50, "of its start"
+    store.now_ms = START_MS + 10
+    lease = await claim_one(store)
+    await renew_one(store, lease)
+    assert await deadline_ms() == START_MS + 10 + 5000, "of the run"
+    await store.fail(a_failed_attempt(lease))
+    assert await deadline_ms() == START_MS + 10 + 9, "of its failure handler"
+    store.now_ms = START_MS + 19
+    await store.expire(10)
+    assert await deadline_ms() is None, "it has ended"
+
+
+async def test_a_run_says_until_when_it_is_leased(store: Store) -> None:
+    run_id = await enqueue_one(store)
+    assert (await store.read_run(run_id)).lease_ends_at_ms is None
+    lease = await claim_one(store)
+    store.now_ms = START_MS + 7
+    await renew_one(store, lease)
+    assert (await store.read_run(run_id)).lease_ends_at_ms == START_MS + 7 + LEASE_MS
+    await store.release(a_release(lease))
+    assert (await store.read_run(run_id)).lease_ends_at_ms is None
 
 
 async def test_the_number_of_open_waits_is_read_also_in_listings(store: Store) -> None:

@@ -162,6 +162,8 @@ def test_every_field_of_a_run_is_shown() -> None:
         failure_handler=HandlerState.FAILED,
         failure_handler_failure=a_failure(),
         open_waits=1,
+        deadline_ms=6,
+        lease_ends_at_ms=7,
     )
     message = convert.run(run)
     left_out = {"seq", "failures", "session_id", "placed_at_ms"}
@@ -173,7 +175,8 @@ def test_every_field_of_a_run_is_shown() -> None:
 
 def test_what_a_run_does_not_have_is_absent_and_not_empty() -> None:
     message = convert.run(a_stored_run())
-    for name in ("input", "output", "failure", "available_time", "start_time", "finish_time", "cancel_request_time"):
+    optional = ("input", "output", "failure", "deadline_time", "lease_expire_time")
+    for name in (*optional, "available_time", "start_time", "finish_time", "cancel_request_time"):
         assert not message.HasField(name), name
 
 

@@ -112,7 +112,7 @@ class _StepStatusEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     STEP_STATUS_WAITING: _StepStatus.ValueType  # 3
     """An open wait."""
     STEP_STATUS_WITHDRAWN: _StepStatus.ValueType  # 4
-    """A wait that lost a race."""
+    """A wait that nothing ends any more: it has lost a race, or its run has ended before it."""
 
 class StepStatus(_StepStatus, metaclass=_StepStatusEnumTypeWrapper):
     """State of a recorded step."""
@@ -123,7 +123,7 @@ STEP_STATUS_FAILED: StepStatus.ValueType  # 2
 STEP_STATUS_WAITING: StepStatus.ValueType  # 3
 """An open wait."""
 STEP_STATUS_WITHDRAWN: StepStatus.ValueType  # 4
-"""A wait that lost a race."""
+"""A wait that nothing ends any more: it has lost a race, or its run has ended before it."""
 Global___StepStatus: typing_extensions.TypeAlias = StepStatus
 
 class _WaitingKind:
@@ -261,6 +261,8 @@ class Run(google.protobuf.message.Message):
     FAILURE_HANDLER_FIELD_NUMBER: builtins.int
     FAILURE_HANDLER_FAILURE_FIELD_NUMBER: builtins.int
     OPEN_WAITS_FIELD_NUMBER: builtins.int
+    DEADLINE_TIME_FIELD_NUMBER: builtins.int
+    LEASE_EXPIRE_TIME_FIELD_NUMBER: builtins.int
     run_id: builtins.str
     workflow: builtins.str
     queue: builtins.str
@@ -311,6 +313,18 @@ class Run(google.protobuf.message.Message):
     def failure_handler_failure(self) -> redflow_sdk.proto.v1.failure_pb2.Failure:
         """How the failure handler itself failed."""
 
+    @property
+    def deadline_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When a time-out ends it: its start time-out until it has started, then its run time-out, and that of its failure
+        handler once it has failed. Absent without one.
+        """
+
+    @property
+    def lease_expire_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """Until when it is held by its worker, unless that renews its lease; it does as long as it lives. Left out of
+        listings.
+        """
+
     def __init__(
         self,
         *,
@@ -339,10 +353,12 @@ class Run(google.protobuf.message.Message):
         failure_handler: Global___FailureHandlerState.ValueType = ...,
         failure_handler_failure: redflow_sdk.proto.v1.failure_pb2.Failure | None = ...,
         open_waits: builtins.int = ...,
+        deadline_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        lease_expire_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["available_time", b"available_time", "cancel_request_time", b"cancel_request_time", "create_time", b"create_time", "failure", b"failure", "failure_handler_failure", b"failure_handler_failure", "finish_time", b"finish_time", "input", b"input", "output", b"output", "start_time", b"start_time"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["available_time", b"available_time", "cancel_request_time", b"cancel_request_time", "create_time", b"create_time", "deadline_time", b"deadline_time", "failure", b"failure", "failure_handler_failure", b"failure_handler_failure", "finish_time", b"finish_time", "input", b"input", "lease_expire_time", b"lease_expire_time", "output", b"output", "start_time", b"start_time"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["attempt", b"attempt", "available_time", b"available_time", "cancel_reason", b"cancel_reason", "cancel_request_time", b"cancel_request_time", "create_time", b"create_time", "delivery_count", b"delivery_count", "failure", b"failure", "failure_handler", b"failure_handler", "failure_handler_failure", b"failure_handler_failure", "finish_time", b"finish_time", "idempotency_key", b"idempotency_key", "input", b"input", "losses", b"losses", "max_attempts", b"max_attempts", "open_waits", b"open_waits", "output", b"output", "parent_run_id", b"parent_run_id", "priority", b"priority", "queue", b"queue", "run_id", b"run_id", "start_time", b"start_time", "status", b"status", "waiting_for", b"waiting_for", "worker_name", b"worker_name", "workflow", b"workflow"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["attempt", b"attempt", "available_time", b"available_time", "cancel_reason", b"cancel_reason", "cancel_request_time", b"cancel_request_time", "create_time", b"create_time", "deadline_time", b"deadline_time", "delivery_count", b"delivery_count", "failure", b"failure", "failure_handler", b"failure_handler", "failure_handler_failure", b"failure_handler_failure", "finish_time", b"finish_time", "idempotency_key", b"idempotency_key", "input", b"input", "lease_expire_time", b"lease_expire_time", "losses", b"losses", "max_attempts", b"max_attempts", "open_waits", b"open_waits", "output", b"output", "parent_run_id", b"parent_run_id", "priority", b"priority", "queue", b"queue", "run_id", b"run_id", "start_time", b"start_time", "status", b"status", "waiting_for", b"waiting_for", "worker_name", b"worker_name", "workflow", b"workflow"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___Run: typing_extensions.TypeAlias = Run
@@ -365,6 +381,7 @@ class Step(google.protobuf.message.Message):
     CHILD_RUN_ID_FIELD_NUMBER: builtins.int
     TRIES_FIELD_NUMBER: builtins.int
     EVENT_ID_FIELD_NUMBER: builtins.int
+    RETRYING_FIELD_NUMBER: builtins.int
     step_name: builtins.str
     step_seq: builtins.int
     """Order of first use within the run."""
@@ -377,6 +394,8 @@ class Step(google.protobuf.message.Message):
     """How often its function was called in that attempt; 0 for what is no function."""
     event_id: builtins.str
     """The event that a wait has got; empty when it has timed out."""
+    retrying: builtins.bool
+    """Whether its function has failed and is to be called again in this attempt."""
     @property
     def output(self) -> redflow_sdk.proto.v1.payload_pb2.Payload: ...
     @property
@@ -400,10 +419,11 @@ class Step(google.protobuf.message.Message):
         child_run_id: builtins.str = ...,
         tries: builtins.int = ...,
         event_id: builtins.str = ...,
+        retrying: builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["failure", b"failure", "finish_time", b"finish_time", "output", b"output", "start_time", b"start_time"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["attempt", b"attempt", "child_run_id", b"child_run_id", "event_id", b"event_id", "failure", b"failure", "finish_time", b"finish_time", "output", b"output", "start_time", b"start_time", "status", b"status", "step_kind", b"step_kind", "step_name", b"step_name", "step_seq", b"step_seq", "tries", b"tries"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["attempt", b"attempt", "child_run_id", b"child_run_id", "event_id", b"event_id", "failure", b"failure", "finish_time", b"finish_time", "output", b"output", "retrying", b"retrying", "start_time", b"start_time", "status", b"status", "step_kind", b"step_kind", "step_name", b"step_name", "step_seq", b"step_seq", "tries", b"tries"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___Step: typing_extensions.TypeAlias = Step
