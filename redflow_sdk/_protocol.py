@@ -78,6 +78,8 @@ class WorkerProtocol:
         self._is_draining = False
         self._drained = asyncio.Event()
         self._opened = asyncio.Event()
+        self._has_rejected_fenced = False
+        """Whether runs were rejected because no gateway had confirmed the leases in time."""
         self.timing: Timing | None = None
         self.last_confirmed: float | None = None
         """When the last heartbeat or opening was sent that the gateway has answered."""
@@ -223,6 +225,9 @@ class WorkerProtocol:
         if session is self._session:
             self.last_confirmed = max(self.last_confirmed or 0.0, beat.sent_at)
             self._forget_fenced(beat.listed)
+            if self._has_rejected_fenced:
+                self._has_rejected_fenced = False
+                self._tell_capacity()  # else the gateway would offer it nothing for a while
 
     def _forget_fenced(self, listed: tuple[HeldLease, ...]) -> None:
         """The gateway has heard that these leases are fenced, and has handed them back."""
@@ -256,6 +261,7 @@ class WorkerProtocol:
         if self._is_draining:
             return RejectReason.DRAINING
         is_fenced = self.fence_at is not None and now() >= self.fence_at
+        self._has_rejected_fenced |= is_fenced
         if is_fenced or room <= 0:
             return RejectReason.OVERLOADED
         return None

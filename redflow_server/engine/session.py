@@ -312,10 +312,19 @@ class WorkerSession:
             # It will not know it before it registers anew, which takes a new session.
             self._left_out[held.lane] = (math.inf, math.inf)
         elif held.lane is not None:
-            _, pause_s = self._left_out.get(held.lane, (0.0, LEFT_OUT_S / 2))
-            pause_s = min(2 * pause_s, LEFT_OUT_MAX_S)
-            self._left_out[held.lane] = (time.monotonic() + pause_s, pause_s)
+            self._leave_out(held.lane)
         self._release_own(held.run_id, receipt.lease_token, ReleaseReason.NOT_STARTED, REJECT_DELAY_MS)
+
+    def _leave_out(self, lane: Lane) -> None:
+        """Offers no runs of the lane for a while, and for longer the next time.
+
+        Those that were rejected together count once, and what was long ago no more.
+        """
+        now = time.monotonic()
+        until, pause_s = self._left_out.get(lane, (-math.inf, 0.0))
+        if now >= until:
+            pause_s = LEFT_OUT_S if now - until > LEFT_OUT_MAX_S else min(2 * pause_s, LEFT_OUT_MAX_S)
+            self._left_out[lane] = (now + pause_s, pause_s)
 
     def _release_own(
         self, run_id: str, token: str, reason: ReleaseReason, delay_ms: int = 0

@@ -298,6 +298,22 @@ async def test_a_rejected_run_is_offered_to_others_and_not_at_once_to_the_one_th
     assert (record.losses, record.failures) == (0, 0)
 
 
+async def test_rejections_of_one_moment_count_once(
+    engine: Engine, store: Store, open_worker: OpenWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that has no room has none for all that were on their way to it."""
+    monkeypatch.setattr("redflow_server.engine.session.LEFT_OUT_S", 0.2)
+    for _ in range(6):
+        await enqueue_one(store)
+    worker = await open_worker(engine, slot_limit=6)
+    runs = [await worker.assignment() for _ in range(6)]
+
+    worker.say(receipts=tuple(Receipt(run.lease_token, RejectReason.OVERLOADED) for run in runs))
+
+    assert not worker.session.accepts(LANE)
+    await eventually(lambda: worker.session.accepts(LANE), within=3)
+
+
 async def test_an_assignment_that_was_taken_back_before_the_stream_took_it_is_not_sent_any_more(
     store: Store, open_worker: OpenWorker
 ) -> None:

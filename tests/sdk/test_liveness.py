@@ -216,8 +216,11 @@ async def test_no_handler_starts_while_leases_may_have_ended(
     await scripted.log.beat()
     await scripted.log.beat()
     assert started == []
+    told = len(scripted.log.slot_limits())
 
     scripted.script.beat = answered
+    # It has rejected a run, so the gateway would offer none for a while.
+    await eventually(lambda: len(scripted.log.slot_limits()) > told)
     await scripted.log.beat()
     later = scripted.assign("starts")
     await scripted.log.result(later)
