@@ -29,3 +29,5 @@ class Config:
     allows_reset: bool = False
     accepts_eviction: bool = False
     has_reflection: bool = False
+    shares_port: bool = False
+    """Whether other gateways of this machine may listen on the port, too."""

@@ -133,6 +133,7 @@ class Gateway:
             answering=Answering(self.telemetry, limits.max_message_bytes),
             limits=limits,
             has_reflection=self.config.has_reflection,
+            shares_port=self.config.shares_port,
         )
 
     async def drain(self) -> None:

@@ -45,6 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the largest input, output or step output (%(default)s)",
     )
     parser.add_argument("--reflection", action="store_true", help="let tools such as grpcurl ask for the services")
+    parser.add_argument(
+        "--share-port",
+        action="store_true",
+        help="let other gateways of this machine that say so listen on the port, too",
+    )
     parser.add_argument("--accept-eviction", action="store_true", help="start though Redis may evict runs when full")
     add_output(parser)
     parser.set_defaults(command=_run)

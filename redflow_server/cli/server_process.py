@@ -38,6 +38,7 @@ def config_of(arguments: argparse.Namespace) -> Config:
         allows_reset=arguments.allow_reset,
         accepts_eviction=arguments.accept_eviction,
         has_reflection=arguments.reflection,
+        shares_port=arguments.share_port,
     )
 
 

@@ -36,8 +36,6 @@ OPTIONS: Final = (
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.max_ping_strikes", 2),
     ("grpc.max_concurrent_streams", 1_000),
-    # On by default: a second gateway on the port would start silently and share it.
-    ("grpc.so_reuseport", 0),
 )
 
 
@@ -55,10 +53,17 @@ class RpcServer:
         answering: Answering,
         limits: Limits,
         has_reflection: bool,
+        shares_port: bool,
     ) -> None:
         # A little more than the limit, so that what is over it is refused with a reason.
         size = limits.max_message_bytes + 1024 * 1024
-        options = (*OPTIONS, ("grpc.max_receive_message_length", size), ("grpc.max_send_message_length", 2 * size))
+        options = (
+            *OPTIONS,
+            ("grpc.max_receive_message_length", size),
+            ("grpc.max_send_message_length", 2 * size),
+            # gRPC has it on: a second gateway that was started by mistake would share the port in silence.
+            ("grpc.so_reuseport", int(shares_port)),
+        )
         self._server = grpc.aio.server(interceptors=(answering,), options=options)
         self._health = health.aio.HealthServicer()
         worker_pb2_grpc.add_WorkerServiceServicer_to_server(worker, self._server)

@@ -56,7 +56,7 @@ def test_each_setting_reaches_the_gateway_and_those_not_given_are_its_defaults()
     assert server_process.config_of(parser.parse_args([])) == Config()
 
     told = "--redis redis://r:1/2 --host ::1 --port 5 --prefix p --lease 1.5 --cancel-grace 2 --retention 3600"
-    told += " --max-payload-bytes 3000000 --drain-grace 0 --reflection --allow-reset --accept-eviction"
+    told += " --max-payload-bytes 3000000 --drain-grace 0 --reflection --share-port --allow-reset --accept-eviction"
     assert server_process.config_of(parser.parse_args(told.split())) == Config(
         redis_url="redis://r:1/2",
         prefix="p",
@@ -70,6 +70,7 @@ def test_each_setting_reaches_the_gateway_and_those_not_given_are_its_defaults()
         allows_reset=True,
         accepts_eviction=True,
         has_reflection=True,
+        shares_port=True,
     )
 
 
@@ -140,6 +141,14 @@ async def test_it_does_not_start_without_redis(free_port: int) -> None:
     assert "Redis does not" in ended.error
     assert ended.error.endswith(" refused; where there is none, `redflow dev` brings its own")
     assert "secret" not in ended.error
+
+
+async def test_it_starts_on_the_port_of_another_when_both_say_so(
+    arguments: tuple[str, ...], start_gateway: StartGateway, start: Start
+) -> None:
+    other: Gateway = await start_gateway(shares_port=True)
+    command = await start(*arguments, "--share-port", "--port", str(other.port))
+    assert await target_of(command) == f"127.0.0.1:{other.port}"
 
 
 async def test_it_does_not_start_on_a_port_in_use(arguments: tuple[str, ...], start_gateway: StartGateway) -> None:
