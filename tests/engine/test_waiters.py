@@ -136,6 +136,26 @@ async def test_a_lost_message_is_made_up_for_by_asking_again(
         waiting[1].cancel()
 
 
+async def test_of_many_runs_a_pass_asks_for_some_and_the_next_for_others(
+    engine: Engine, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redflow_server.engine.waiters.ASKED_AGAIN", 3)
+    leases = [await start_one(store) for _ in range(7)]
+    waiting = [asyncio.create_task(engine.waiters.wait(lease.run_id, LONG_S)) for lease in leases]
+    await eventually(lambda: engine.waiters.count == 7)
+    await store.read_stats()  # they have all been asked for once
+    for lease in leases:
+        await store.complete(a_completion(lease))
+
+    ended: list[int] = []
+    for _ in range(3):
+        await engine.waiters.tick()
+        await asyncio.sleep(0)
+        ended.append(sum(wait.done() for wait in waiting))
+
+    assert ended == [3, 6, 7]
+
+
 async def test_a_gateway_that_the_run_has_forgotten_is_told_again_after_it_has_asked_again(
     engine: Engine, store: Store, redis: RedisCommand, redis_url: str, keys: Keys
 ) -> None:
