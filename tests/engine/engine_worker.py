@@ -85,6 +85,7 @@ class EngineWorker:
         """
         self.end: SessionEnd | None = None
         self.held: dict[str, ClaimedRun] = {}
+        self._sent: dict[int, str] = {}
         """What it works on, until that is answered for."""
         self.most_held = 0
         self.on_assignment: Callable[[ClaimedRun], None] | None = None
@@ -133,16 +134,14 @@ class EngineWorker:
     def send(self, effect: Effect) -> int:
         """Sends an item; the number of its answer."""
         request_id = next(REQUEST_IDS)
+        self._sent[request_id] = effect.lease_token
         self.say(items=(Item(request_id, effect),))
         return request_id
 
     async def do(self, effect: Effect) -> ItemAnswer:
         """Sends an item and returns its answer."""
         request_id = self.send(effect)
-        answer = await self.answer_to(request_id)
-        if answer.status not in KEEP_THE_LEASE:
-            self.held.pop(effect.lease_token, None)
-        return answer
+        return await self.answer_to(request_id)
 
     async def answer_to(self, request_id: int) -> ItemAnswer:
         """The answer to an item that was sent."""
@@ -211,6 +210,9 @@ class EngineWorker:
             self.answers[answer.request_id] = answer
             if answer.status in KEEP_THE_LEASE:
                 self.order.append(f"{answer.status} {answer.request_id}")
+            else:
+                # Before the assignments of the message, for which that has made room.
+                self.held.pop(self._sent.get(answer.request_id, ""), None)
         self.stops += message.stops
         self.order += [f"stop {stop.lease_token}" for stop in message.stops]
         self.resolutions += message.resolutions

@@ -191,6 +191,8 @@ async def test_only_heartbeats_renew_whatever_else_the_gateway_answers(
     await scripted.log.report(token, "s0")
     scripted.script.beat = unanswered
     await asyncio.wait_for(ended.wait(), 3)
+    assert states_of((await scripted.log.beat()).leases) == {token: "FENCED"}
+    # What was said before that has come by now.
     told = len(scripted.log.items(token))
     assert states_of((await scripted.log.beat()).leases) == {token: "FENCED"}
     assert len(scripted.log.items(token)) == told

@@ -148,7 +148,7 @@ async def misuses(ctx: Context, order: Order) -> None:
     await ctx.step.wait_for_event("paid", "paid", key=7)  # type: ignore[call-overload]  # no text
     await ctx.step.start_workflow("stop", charge, order, parent_close="stop")  # type: ignore[arg-type]  # neither
     await ctx.step.race("values", a=1, b=2)  # type: ignore[arg-type]  # no steps
-    await ctx.step.race("unnamed", ctx.step.sleep("l", 5))  # type: ignore[call-arg]  # no name
+    await ctx.step.race("unnamed", ctx.step.sleep("l", 5))  # type: ignore[arg-type]  # no name
     await ctx.step.run("tries", load, 5, retry=3)  # type: ignore[call-overload]  # no policy
 
 
