@@ -1,7 +1,8 @@
 # The only doors: `make demo` shows it, `make test` tests it, `make check` is what a change must pass.
 PYTHON ?= python3
 TESTS ?=
-JOBS ?= 4
+# On a Redis of yours one after the other: some tests fill its memory, or cut its connections.
+JOBS ?= $(if $(REDFLOW_TEST_REDIS_URL),0,4)
 ROUNDS ?= 100
 PEER ?=
 .DEFAULT_GOAL := help
