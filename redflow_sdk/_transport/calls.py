@@ -87,16 +87,17 @@ class Calls:
         if len(requests) == 1:
             return [_started(await call(self._runs.StartRun, requests[0], timeout))]
         answers: list[Started | RedflowError] = [UnavailableError("the gateway does not answer")] * len(starts)
+        open_ones = list(range(len(starts)))
         async for left in tries(timeout):
-            open_ones = [at for at, answer in enumerate(answers) if isinstance(answer, UnavailableError)]
-            if not open_ones:
-                break
             batch = run_service_pb2.BatchStartRunsRequest(runs=[requests[at] for at in open_ones])
             response = await call(self._runs.BatchStartRuns, batch, left)
             for at, result in zip(open_ones, response.results, strict=True):
                 refused = result.refused
                 is_refused = result.HasField("refused")
                 answers[at] = error_of(refused.reason, refused.message) if is_refused else _started(result.started)
+            open_ones = [at for at in open_ones if isinstance(answers[at], UnavailableError)]
+            if not open_ones:
+                break
         return answers
 
     async def get_run(self, run_id: str) -> Run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import grpc
 import pytest
@@ -43,6 +44,16 @@ async def test_starts_of_one_moment_go_in_one_call_and_have_their_own_answers(ru
     assert [(call.name, len(call.request.runs)) for call in runs.calls] == [("BatchStartRuns", 300)]
     ids = [run.request_id for run in runs.calls[0].request.runs]
     assert len(set(ids)) == 300
+
+
+async def test_what_is_answered_is_not_waited_for_any_longer(runs: ScriptedRuns) -> None:
+    """The pause between tries is for those that need another one."""
+    async with Client(runs.target) as client:
+        await started(client, 1, 2)
+        began = time.monotonic()
+        for number in range(40):
+            await started(client, number, number + 1000)
+        assert time.monotonic() - began < 40 * 0.025, "the shortest pause there is"
 
 
 async def test_a_single_start_is_a_call_of_its_own(runs: ScriptedRuns) -> None:
