@@ -11,7 +11,7 @@ from typing import Final
 from redflow_sdk._messages import RunStart
 from redflow_sdk._step_calls import EmitCall
 from redflow_sdk._transport import convert
-from redflow_sdk._transport.channel import call, error_of, open_channel, tries
+from redflow_sdk._transport.channel import Patience, call, error_of, open_channel
 from redflow_sdk._transport.run_waits import RunWaits
 from redflow_sdk.errors import InvalidInputError, RedflowError, UnavailableError
 from redflow_sdk.proto.api.v1 import (
@@ -80,25 +80,27 @@ class Calls:
         await self._channel.close()
 
     async def start_all(self, starts: Sequence[Start], timeout: float) -> Sequence[Started | RedflowError]:
-        """Starts each run or says why not, in their order; a repeat answers the same ones. Raises UnavailableError, and
-        of a single one its refusal.
+        """Starts each run or says why not, in their order; a repeat answers the same ones. Raises the refusal of a
+        single one, and of the whole call.
         """
         requests = [_start_request(start) for start in starts]
         if len(requests) == 1:
             return [_started(await call(self._runs.StartRun, requests[0], timeout))]
-        answers: list[Started | RedflowError] = [UnavailableError("the gateway does not answer")] * len(starts)
-        open_ones = list(range(len(starts)))
-        async for left in tries(timeout):
+        answers: dict[int, Started | RedflowError] = {}
+        open_ones, patience = list(range(len(requests))), Patience(timeout)
+        while True:
             batch = run_service_pb2.BatchStartRunsRequest(runs=[requests[at] for at in open_ones])
-            response = await call(self._runs.BatchStartRuns, batch, left)
-            for at, result in zip(open_ones, response.results, strict=True):
-                refused = result.refused
-                is_refused = result.HasField("refused")
-                answers[at] = error_of(refused.reason, refused.message) if is_refused else _started(result.started)
-            open_ones = [at for at in open_ones if isinstance(answers[at], UnavailableError)]
-            if not open_ones:
+            try:
+                response = await call(self._runs.BatchStartRuns, batch, patience.left)
+            except UnavailableError as error:
+                # Those that were answered before have been started, or are refused.
+                answers.update(dict.fromkeys(open_ones, error))
                 break
-        return answers
+            answers.update((at, _answer_of(result)) for at, result in zip(open_ones, response.results, strict=True))
+            open_ones = [at for at in open_ones if isinstance(answers[at], UnavailableError)]
+            if not open_ones or not await patience.pause():
+                break
+        return [answers[at] for at in range(len(requests))]
 
     async def get_run(self, run_id: str) -> Run:
         """One run."""
@@ -219,6 +221,12 @@ class Calls:
 
 def _started(response: run_service_pb2.StartRunResponse) -> Started:
     return Started(response.run_id, response.created, response.input_differs)
+
+
+def _answer_of(result: run_service_pb2.BatchStartRunsResult) -> Started | RedflowError:
+    if result.HasField("refused"):
+        return error_of(result.refused.reason, result.refused.message)
+    return _started(result.started)
 
 
 def _start_request(start: Start) -> run_service_pb2.StartRunRequest:

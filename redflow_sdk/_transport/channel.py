@@ -6,7 +6,7 @@ import asyncio
 import os
 import random
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Final, TypeVar
 
 import grpc
@@ -74,29 +74,36 @@ async def call(
 
     Raises the SDK's exception of the refusal, and UnavailableError when there is no gateway in time.
     """
-    refusal = errors.RedflowError()
-    async for left in tries(timeout):
+    patience = Patience(timeout)
+    while True:
         try:
-            return await method(request, timeout=max(left, 0.001))
+            return await method(request, timeout=max(patience.left, 0.001))
         except grpc.aio.AioRpcError as error:
             refusal = refusal_of(error)
-            if not isinstance(refusal, errors.UnavailableError):
+            if not isinstance(refusal, errors.UnavailableError) or not await patience.pause():
                 raise refusal from None
-    raise refusal
 
 
-async def tries(timeout: float) -> AsyncIterator[float]:
-    """The seconds that are left, again and again with pauses between, as long as another try makes sense."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + timeout
-    delay = 0.05
-    while True:
-        left = deadline - loop.time()
-        yield left
-        if left <= delay:
-            return
-        await asyncio.sleep(random.uniform(delay / 2, delay))
-        delay = min(delay * 2, 1.0)
+class Patience:
+    """The time that is left for tries, and the pauses between them, each longer than the one before."""
+
+    def __init__(self, timeout: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._deadline = self._loop.time() + timeout
+        self._delay = 0.05
+
+    @property
+    def left(self) -> float:
+        """Seconds."""
+        return self._deadline - self._loop.time()
+
+    async def pause(self) -> bool:
+        """Waits before another try; False at once when there is no time for one."""
+        if self.left <= self._delay:
+            return False
+        await asyncio.sleep(random.uniform(self._delay / 2, self._delay))
+        self._delay = min(self._delay * 2, 1.0)
+        return True
 
 
 def error_of(reason: str, message: str) -> errors.RedflowError:

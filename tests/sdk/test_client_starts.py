@@ -17,6 +17,7 @@ from redflow_sdk import (
     UnknownWorkflowError,
 )
 from redflow_sdk.proto.api.v1 import run_service_pb2 as pb
+from tests.eventually import eventually
 from tests.sdk.scripted_runs import Refusal, ScriptedRuns
 
 AWAY = Refusal(grpc.StatusCode.UNAVAILABLE, "STORE_UNAVAILABLE", "redis is away")
@@ -100,6 +101,24 @@ async def test_only_those_for_which_the_store_was_away_are_asked_for_again_as_th
         assert await started(client, *range(5)) == [f"run-{number}" for number in range(5)]
     first, second = (call.request.runs for call in runs.named("BatchStartRuns"))
     assert [run.request_id for run in second] == [run.request_id for run in first[:2]]
+
+
+async def test_those_that_were_started_are_answered_so_although_the_gateway_goes_before_the_others(
+    runs: ScriptedRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redflow_sdk.client.CALL_TIMEOUT", 1.0)
+    runs.refuse_once("StartRun", *[AWAY] * 1000)
+    answer = runs.script["StartRun"]
+    runs.script["StartRun"] = lambda request: (
+        answer(request) if request.input.data == b"2" else pb.StartRunResponse(run_id="run-1", created=True)
+    )
+    async with Client(runs.target) as client:
+        starting = asyncio.ensure_future(started(client, 1, 2))
+        await eventually(lambda: runs.named("BatchStartRuns"))
+        runs.stop()
+        first, second = await starting
+    assert first == "run-1"
+    assert isinstance(second, UnavailableError)
 
 
 async def test_when_there_is_no_gateway_in_time_each_hears_of_it(
