@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from redflow_sdk._hop import Hop
 from redflow_sdk._transport.calls import Calls, Start, Started
 from redflow_sdk._transport.run_waits import Outcome
 from redflow_sdk._transport.thread import IoThread
@@ -41,8 +42,8 @@ class ClientLink:
         self._io = io
         self._loop = asyncio.get_running_loop()
         self._asked: list[Asked] = []
-        self._said: list[Callable[[], None]] = []
-        self._ends: list[tuple[asyncio.Future[Run | None], Outcome]] = []
+        self._said: Hop[Callable[[], None]] = Hop(self._loop, io.loop, _do)
+        self._ends: Hop[tuple[asyncio.Future[Run | None], Outcome]] = Hop(io.loop, self._loop, self._end)
 
     # ---- on the caller's loop ----
 
@@ -78,7 +79,7 @@ class ClientLink:
         """
         ended: asyncio.Future[Run | None] = self._loop.create_future()
         heard = partial(self._heard, ended)
-        self._say(partial(self._calls.waits.want, run_id, heard))
+        self._said.give(partial(self._calls.waits.want, run_id, heard))
         try:
             async with asyncio.timeout(timeout_s):
                 return await ended
@@ -86,16 +87,7 @@ class ClientLink:
             return None
         finally:
             if not ended.done() or ended.cancelled():
-                self._say(partial(self._calls.waits.forget, run_id, heard))
-
-    def _say(self, what: Callable[[], None]) -> None:
-        if not self._said:
-            self._loop.call_soon(self._flush_said)
-        self._said.append(what)
-
-    def _flush_said(self) -> None:
-        said, self._said = self._said, []
-        self._io.loop.call_soon_threadsafe(_do, said)
+                self._said.give(partial(self._calls.waits.forget, run_id, heard))
 
     def _end(self, ends: Iterable[tuple[asyncio.Future[Run | None], Outcome]]) -> None:
         for ended, outcome in ends:
@@ -113,14 +105,7 @@ class ClientLink:
             self._loop.call_soon_threadsafe(self._answer, together, answering)
 
     def _heard(self, ended: asyncio.Future[Run | None], outcome: Outcome) -> None:
-        if not self._ends:
-            self._io.loop.call_soon(self._flush_ends)
-        self._ends.append((ended, outcome))
-
-    def _flush_ends(self) -> None:
-        ends, self._ends = self._ends, []
-        with suppress(RuntimeError):  # as above
-            self._loop.call_soon_threadsafe(self._end, ends)
+        self._ends.give((ended, outcome))
 
 
 def _do(said: Iterable[Callable[[], None]]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from redflow_sdk._hop import Hop
 from redflow_sdk._messages import Answer, Item, StepSnapshot
 from redflow_sdk._protocol import WorkerProtocol
 from redflow_sdk._types import Value
@@ -31,8 +32,8 @@ class Link:
         self._io_loop = io_loop
         self._loop = loop
         self._protocol: WorkerProtocol | None = None
-        self._said: list[Said] = []
-        self._answers: list[tuple[Said, Answer]] = []
+        self._said: Hop[Said] = Hop(loop, io_loop, self._submit)
+        self._answers: Hop[tuple[Said, Answer]] = Hop(io_loop, loop, self._resolve)
 
     def connect(self, protocol: WorkerProtocol) -> None:
         """Where it leads."""
@@ -43,9 +44,7 @@ class Link:
     def report(self, item: Item, on_answer: Callable[[Answer], None] | None = None) -> asyncio.Future[Answer]:
         """Sends an item; the future is its answer, which `on_answer` hears of too, also when nobody waits any more."""
         said = Said(item, self._loop.create_future(), on_answer)
-        if not self._said:
-            self._loop.call_soon(self._flush)
-        self._said.append(said)
+        self._said.give(said)
         return said.answer
 
     async def step_on_record(self, token: str, name: str) -> StepSnapshot | None:
@@ -66,10 +65,6 @@ class Link:
         assert self._protocol is not None
         self._io_loop.call_soon_threadsafe(what, self._protocol)
 
-    def _flush(self) -> None:
-        said, self._said = self._said, []
-        self._io_loop.call_soon_threadsafe(self._submit, said)
-
     def _resolve(self, answers: list[tuple[Said, Answer]]) -> None:
         for said, answer in answers:
             if said.on_answer is not None:
@@ -85,10 +80,4 @@ class Link:
             self._protocol.submit(said.item, partial(self._answered, said))
 
     def _answered(self, said: Said, answer: Answer) -> None:
-        if not self._answers:
-            self._io_loop.call_soon(self._flush_answers)
-        self._answers.append((said, answer))
-
-    def _flush_answers(self) -> None:
-        answers, self._answers = self._answers, []
-        self._loop.call_soon_threadsafe(self._resolve, answers)
+        self._answers.give((said, answer))
