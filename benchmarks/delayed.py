@@ -9,15 +9,12 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-import grpc
-
 from benchmarks.engine import SLOTS, Load
 from benchmarks.figures import Figures, Latency
 from benchmarks.rig import Rig
+from benchmarks.starting import start_all
 from redflow_sdk.proto.api.v1 import run_service_pb2 as pb
-from redflow_sdk.proto.api.v1 import run_service_pb2_grpc
 
-BATCH = 500
 WARM_UP = 100
 HEAD_START_S = 3.0
 """Before the first one is due: all have been started by then."""
@@ -53,12 +50,10 @@ def measure(load: Load) -> Figures:
 
 
 def _start(target: str, dues: Sequence[datetime]) -> None:
-    with grpc.insecure_channel(target) as channel:
-        service = run_service_pb2_grpc.RunServiceStub(channel)
-        for first in range(0, len(dues), BATCH):
-            request = pb.BatchStartRunsRequest()
-            for due in dues[first : first + BATCH]:
-                run = request.runs.add(workflow="delayed", queue="default", typed=True)
-                run.available_time.FromDatetime(due)
-                run.input.data = json.dumps(due.isoformat()).encode()
-            service.BatchStartRuns(request, timeout=60)
+    runs = []
+    for due in dues:
+        run = pb.StartRunRequest(workflow="delayed", queue="default", typed=True)
+        run.available_time.FromDatetime(due)
+        run.input.data = json.dumps(due.isoformat()).encode()
+        runs.append(run)
+    start_all(target, runs)

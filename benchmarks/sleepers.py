@@ -8,17 +8,14 @@ import signal
 import time
 from datetime import UTC, datetime, timedelta
 
-import grpc
-
 from benchmarks.engine import SLOTS, Load
 from benchmarks.figures import Figures, Latency
 from benchmarks.rig import Rig
+from benchmarks.starting import start_all
 from benchmarks.usage import Process, rss_mb
 from redflow_sdk import Client
 from redflow_sdk.proto.api.v1 import run_service_pb2 as pb
-from redflow_sdk.proto.api.v1 import run_service_pb2_grpc
 
-BATCH = 500
 SPREAD_S = 60.0
 """Over so long they are due, one after the other."""
 WINDOW_S = 10.0
@@ -67,14 +64,12 @@ def measure(load: Load) -> Figures:
 
 
 def _start(target: str, dues: list[datetime]) -> None:
-    with grpc.insecure_channel(target) as channel:
-        service = run_service_pb2_grpc.RunServiceStub(channel)
-        for first in range(0, len(dues), BATCH):
-            request = pb.BatchStartRunsRequest()
-            for due in dues[first : first + BATCH]:
-                run = request.runs.add(workflow="sleeper", queue="default", typed=True)
-                run.input.data = json.dumps(due.isoformat()).encode()
-            service.BatchStartRuns(request, timeout=60)
+    runs = []
+    for due in dues:
+        run = pb.StartRunRequest(workflow="sleeper", queue="default", typed=True)
+        run.input.data = json.dumps(due.isoformat()).encode()
+        runs.append(run)
+    start_all(target, runs)
 
 
 async def _fall_asleep(rig: Rig, sleepers: int, worker: Process) -> float:
