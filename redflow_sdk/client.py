@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 import time
 from collections.abc import AsyncIterator
 from datetime import datetime
@@ -14,8 +15,9 @@ from redflow_sdk import converter
 from redflow_sdk._client_link import ClientLink
 from redflow_sdk._start import StartOptions, run_start
 from redflow_sdk._step_calls import EmitCall, check_aware, emit_call
-from redflow_sdk._transport.calls import ANSWER_TIME, CALL_TIMEOUT, WAIT_SLICE, Calls, Start
+from redflow_sdk._transport.calls import ANSWER_TIME, CALL_TIMEOUT, WAIT_SLICE, Calls
 from redflow_sdk._transport.channel import target_or_default
+from redflow_sdk._transport.run_stream import Start, Started
 from redflow_sdk._transport.thread import IoThread, io_thread
 from redflow_sdk._types import Value
 from redflow_sdk.errors import InvalidInputError, RunNotFoundError, TokenNotFoundError
@@ -149,10 +151,9 @@ class Client:
             rejects_other_input=on_input_mismatch == "reject",
             is_typed=isinstance(workflow, Workflow),
         )
-        return await self._start(workflow, start, CALL_TIMEOUT)
+        return self._handle(workflow, await self._link().start(start, CALL_TIMEOUT))
 
-    async def _start(self, workflow: AnyWorkflow | str, start: Start, timeout: float) -> RunHandle[Value]:
-        started = await self._link().start(start, timeout)
+    def _handle(self, workflow: AnyWorkflow | str, started: Started) -> RunHandle[Value]:
         output_type = workflow.output_type if isinstance(workflow, Workflow) else Any
         return RunHandle(started.run_id, self, output_type, started.created, started.input_differs)
 
@@ -167,12 +168,15 @@ class Client:
     ) -> Value:
         """Starts a run and waits for its output, at most `timeout` seconds. Raises what `start` and `result` raise."""
         start = Start(run_start(workflow, input, StartOptions()), is_typed=isinstance(workflow, Workflow))
-        if timeout is None:
-            return await (await self._start(workflow, start, CALL_TIMEOUT)).result()
-        deadline = time.monotonic() + max(timeout, 0.0)
-        handle = await self._start(workflow, start, min(max(timeout, 0.0) + ANSWER_TIME, CALL_TIMEOUT))
+        wait_s = None if timeout is None else max(timeout, 0.0)
+        answer_s = CALL_TIMEOUT if wait_s is None else min(wait_s + ANSWER_TIME, CALL_TIMEOUT)
+        until = math.inf if wait_s is None else time.monotonic() + wait_s
+        executed = await self._link().execute(start, answer_s, wait_s)
+        handle = self._handle(workflow, executed.started)
+        if executed.ended is not None:
+            return handle.output_of(executed.ended)
         try:
-            return await handle.result(max(deadline - time.monotonic(), 0.0))
+            return await handle.result(None if wait_s is None else max(until - time.monotonic(), 0.0))
         except TimeoutError:
             raise TimeoutError(f"run {handle.id} has not ended within {timeout} s") from None
 

@@ -43,7 +43,10 @@ class RunHandle(Generic[OutputT]):
         Raises RunFailedError, CanceledError, TimeoutError, RunNotFoundError, and UnavailableError when there is no
         gateway to say so in time.
         """
-        run = await self._end(timeout)
+        return self.output_of(await self._end(timeout))
+
+    def output_of(self, run: Run) -> OutputT:
+        """The output of the run as it has ended; for the SDK itself. Raises RunFailedError, CanceledError."""
         if run.status == "succeeded":
             value: OutputT = converter.structure(run.output, self.output_type)
             return value

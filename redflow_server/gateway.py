@@ -76,7 +76,9 @@ class Gateway:
             early_stops=early_stops,
             telemetry=self.telemetry,
         )
-        self._runs = Runs(self.store, self._waiters, config.limits)
+        self._runs = Runs(
+            self.store, self._waiters, config.limits, dispatcher=self._dispatcher, telemetry=self.telemetry
+        )
         self._events = Events(self.store, config.limits)
         self._tokens = Tokens(self.store, config.limits)
         self._system = System(self.store, self._admin, config.prefix, config.allows_reset)

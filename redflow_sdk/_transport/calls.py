@@ -1,19 +1,16 @@
-"""The unary calls of clients, in terms of the SDK's values."""
+"""The calls of clients, in terms of the SDK's values."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
-from redflow_sdk._messages import RunStart
 from redflow_sdk._step_calls import EmitCall
 from redflow_sdk._transport import convert
-from redflow_sdk._transport.channel import Patience, call, error_of, open_channel
-from redflow_sdk._transport.run_waits import RunWaits
-from redflow_sdk.errors import InvalidInputError, RedflowError, UnavailableError
+from redflow_sdk._transport.channel import call, open_channel
+from redflow_sdk._transport.run_stream import RunStream
+from redflow_sdk.errors import InvalidInputError
 from redflow_sdk.proto.api.v1 import (
     event_service_pb2,
     event_service_pb2_grpc,
@@ -36,25 +33,6 @@ ANSWER_TIME: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """A run to start, and what only a client may ask for."""
-
-    run: RunStart
-    available_at: datetime | None = None
-    rejects_other_input: bool = False
-    is_typed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """Answer to a start."""
-
-    run_id: str
-    created: bool
-    input_differs: bool
-
-
-@dataclass(frozen=True, slots=True)
 class RunsPage:
     """A page of a listing; an empty token on the last one."""
 
@@ -63,7 +41,7 @@ class RunsPage:
 
 
 class Calls:
-    """Unary calls over one channel, on the io thread."""
+    """Calls over one channel, on the io thread; starts of runs and waits for them have a stream, `run_stream`."""
 
     def __init__(self, target: str) -> None:
         self._target = target
@@ -72,35 +50,12 @@ class Calls:
         self._events = event_service_pb2_grpc.EventServiceStub(self._channel)
         self._workflows = workflow_service_pb2_grpc.WorkflowServiceStub(self._channel)
         self._system = system_service_pb2_grpc.SystemServiceStub(self._channel)
-        self.waits = RunWaits(self._runs)
+        self.run_stream = RunStream(self._runs)
 
     async def close(self) -> None:
         """Closes the channel."""
-        self.waits.close()
+        self.run_stream.close()
         await self._channel.close()
-
-    async def start_all(self, starts: Sequence[Start], timeout: float) -> Sequence[Started | RedflowError]:
-        """Starts each run or says why not, in their order; a repeat answers the same ones. Raises the refusal of a
-        single one, and of the whole call.
-        """
-        requests = [_start_request(start) for start in starts]
-        if len(requests) == 1:
-            return [_started(await call(self._runs.StartRun, requests[0], timeout))]
-        answers: dict[int, Started | RedflowError] = {}
-        open_ones, patience = list(range(len(requests))), Patience(timeout)
-        while True:
-            batch = run_service_pb2.BatchStartRunsRequest(runs=[requests[at] for at in open_ones])
-            try:
-                response = await call(self._runs.BatchStartRuns, batch, patience.left)
-            except UnavailableError as error:
-                # Those that were answered before have been started, or are refused.
-                answers.update(dict.fromkeys(open_ones, error))
-                break
-            answers.update((at, _answer_of(result)) for at, result in zip(open_ones, response.results, strict=True))
-            open_ones = [at for at in open_ones if isinstance(answers[at], UnavailableError)]
-            if not open_ones or not await patience.pause():
-                break
-        return [answers[at] for at in range(len(requests))]
 
     async def get_run(self, run_id: str) -> Run:
         """One run."""
@@ -217,34 +172,3 @@ class Calls:
         """Counts of runs, and the depth of lanes."""
         response = await call(self._system.GetStats, system_service_pb2.GetStatsRequest(), CALL_TIMEOUT)
         return convert.stats_of(response)
-
-
-def _started(response: run_service_pb2.StartRunResponse) -> Started:
-    return Started(response.run_id, response.created, response.input_differs)
-
-
-def _answer_of(result: run_service_pb2.BatchStartRunsResult) -> Started | RedflowError:
-    if result.HasField("refused"):
-        return error_of(result.refused.reason, result.refused.message)
-    return _started(result.started)
-
-
-def _start_request(start: Start) -> run_service_pb2.StartRunRequest:
-    run = start.run
-    request = run_service_pb2.StartRunRequest(
-        workflow=run.workflow,
-        input=convert.payload(run.input),
-        queue=run.queue or "",
-        max_attempts=run.max_attempts or 0,
-        priority=run.priority,
-        idempotency_key=run.idempotency_key or "",
-        request_id=secrets.token_urlsafe(16),
-        typed=start.is_typed,
-    )
-    if start.rejects_other_input:
-        request.on_input_mismatch = run_service_pb2.INPUT_MISMATCH_REJECT
-    if start.available_at is not None:
-        request.available_time.CopyFrom(convert.timestamp(start.available_at))
-    if run.idempotency_ttl is not None:
-        request.idempotency_ttl.CopyFrom(convert.duration(run.idempotency_ttl))
-    return request

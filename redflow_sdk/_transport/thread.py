@@ -32,7 +32,7 @@ class IoThread:
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self.loop = asyncio.new_event_loop()
+        self.loop = _new_loop()
         self._thread = threading.Thread(target=self._run, name="redflow-io", daemon=True)
         self._thread.start()
 
@@ -51,6 +51,15 @@ class IoThread:
     def run_blocking(self, work: Coroutine[Value, Value, T]) -> T:
         """Runs a coroutine here and blocks the calling thread until it is done."""
         return self.submit(work).result()
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """Uvloop's where that is installed: a call costs a tenth less on it."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 def io_thread() -> IoThread:

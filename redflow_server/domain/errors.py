@@ -139,6 +139,12 @@ class TooManyWaiters(Refusal):
     reason = "TOO_MANY_WAITERS"
 
 
+class InternalFault(Refusal):
+    """A fault of the gateway, which its log tells more about."""
+
+    reason = "INTERNAL"
+
+
 class PrefixTaken(Refusal):
     """The keys under the prefix are not this engine's."""
 

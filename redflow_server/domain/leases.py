@@ -117,10 +117,11 @@ class ClaimedRun:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """Answer to a claim: the runs, and which of the lanes were left empty."""
+    """Answer to a claim: the runs, which of the lanes were left empty, and how often a lane had filled until then."""
 
     runs: tuple[ClaimedRun, ...]
     emptied: tuple[Lane, ...]
+    lane_change: int = 0
 
 
 class Standing(StrEnum):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from redflow_server.domain.errors import InvalidInput
+from redflow_server.domain.errors import InvalidInput, Refusal
 from redflow_server.domain.failures import Failure
 from redflow_server.domain.names import MAX_ATTEMPTS, MAX_PRIORITY, Limits, check_name, check_payload
 from redflow_server.domain.payloads import Payload
@@ -47,6 +47,8 @@ class StartedRun:
     run_id: str
     was_created: bool
     input_differs: bool = False
+    is_repeat: bool = False
+    """Whether this very start had been made before."""
 
 
 class HandlerState(StrEnum):
@@ -164,9 +166,20 @@ class RunQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class EndedRuns:
-    """Runs that have ended, and the ids of which there is none, for somebody who waits for them."""
+class StartAnswer:
+    """What became of a start, by the number that its caller gave it."""
 
+    number: int
+    result: StartedRun | Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class RunNews:
+    """For somebody who starts runs and waits for them: what became of starts, runs that have ended, and the ids of
+    which there is none.
+    """
+
+    starts: tuple[StartAnswer, ...]
     runs: tuple[Run, ...]
     unknown: tuple[str, ...]
 

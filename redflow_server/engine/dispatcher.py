@@ -1,16 +1,17 @@
 """Which lanes may hold runs, and claiming them for sessions with free slots.
 
 A lane is *dirty* when it may hold runs that nobody here has looked for. It becomes dirty when the first session that
-serves it joins, when it is said to have filled, and when that message may have been missed. It becomes clean only by a
-claim that left it empty, if it was not said to have filled since that claim was sent. So a lost message costs at most
-the second until `due` tells which lanes have filled, and everything else is claimed at once.
+serves it joins, when a run is started here that belongs there, when it is said to have filled, and when that message
+may have been missed. It becomes clean only by a claim that left it empty. Redis numbers all fillings of lanes, and a
+claim tells the number of the last one: so a message about an earlier one, which may come after the claim, is no news.
+A lost message costs at most the second until `due` tells which lanes have filled.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -44,6 +45,9 @@ class LaneMark:
     sessions: set[WorkerSession] = field(default_factory=set)
     is_being_claimed: bool = False
     heard: int = 0
+    """The change by which it was last said to have filled."""
+    emptied_at: int = 0
+    """The last change before the claim that left it empty."""
 
 
 class Dispatcher:
@@ -56,6 +60,7 @@ class Dispatcher:
         self._telemetry = telemetry
         self._marks: dict[Lane, LaneMark] = {}
         self._dirty: dict[Lane, LaneMark] = {}
+        self._lanes_of: defaultdict[str, set[Lane]] = defaultdict(set)
         self._sessions: deque[WorkerSession] = deque()
         self._is_awake = False
         self._deliveries: set[asyncio.Task[None]] = set()
@@ -74,6 +79,7 @@ class Dispatcher:
         for lane in session.lanes:
             mark = self._marks.setdefault(lane, LaneMark())
             mark.sessions.add(session)
+            self._lanes_of[lane.workflow].add(lane)
             self._dirty[lane] = mark
             self.unserved.pop(lane, None)
         if session.opening.queues:
@@ -95,6 +101,18 @@ class Dispatcher:
             if not mark.sessions:
                 del self._marks[lane]
                 self._dirty.pop(lane, None)
+                self._lanes_of[lane.workflow].discard(lane)
+                if not self._lanes_of[lane.workflow]:
+                    del self._lanes_of[lane.workflow]
+
+    def expect(self, workflow: str, queue: str | None) -> None:
+        """A run is being started, for this queue if one was named. It may be claimed in the same round trip, before the
+        message about its lane comes.
+        """
+        for lane in self._lanes_of.get(workflow, ()):
+            if queue in (None, lane.queue):
+                self._dirty[lane] = self._marks[lane]
+                self.wake()
 
     def lane_filled(self, name: str, change: int) -> None:
         """A lane went from empty to non-empty."""
@@ -105,19 +123,32 @@ class Dispatcher:
                 self.unserved.setdefault(lane, time.monotonic())
             return
         mark.heard = max(mark.heard, change)
-        self._dirty[lane] = mark
-        self.wake()
+        if change > mark.emptied_at:
+            self._dirty[lane] = mark
+            self.wake()
 
-    def lanes_read(self, lanes: Iterable[tuple[str, int]]) -> None:
-        """These lanes have filled since the confirmed change, with these numbers, the lowest first."""
+    def lanes_read(self, lanes: Iterable[tuple[str, int]], last_change: int, known_change: int) -> None:
+        """These lanes have filled since the confirmed change, with these numbers, the lowest first. `last_change` is
+        the last one of all, and `known_change` was known before that was asked.
+        """
+        if last_change < known_change:
+            # The store was emptied, or has gone back to an older state: its numbers begin anew.
+            self.suspect_all()
         for name, change in lanes:
             self.lane_filled(name, change)
             self.confirmed_change = max(self.confirmed_change, change)
         self.wake()
 
+    @property
+    def known_change(self) -> int:
+        """The highest number that was heard, or read."""
+        return max(self.confirmed_change, *(max(mark.heard, mark.emptied_at) for mark in self._marks.values()), 0)
+
     def suspect_all(self) -> None:
         """Messages may have been missed."""
         self.confirmed_change = 0
+        for mark in self._marks.values():
+            mark.heard = mark.emptied_at = 0
         self._dirty.update(self._marks)
         self.wake()
 
@@ -150,42 +181,39 @@ class Dispatcher:
         return tuple(islice(lanes, CLAIM_LANES))
 
     def _claim(self, session: WorkerSession, lanes: tuple[Lane, ...], count: int) -> None:
-        heard = []
         for lane in lanes:
-            mark = self._marks[lane]
-            mark.is_being_claimed = True
-            heard.append(mark.heard)
+            self._marks[lane].is_being_claimed = True
         session.slots.claiming += count
         claim = Claim(session.stamp, lanes, count, new_secret(), self._timing.lease_ms)
         future = self._store.claim(claim)
-        future.add_done_callback(partial(self._claimed, session, claim, heard, now_s()))
+        future.add_done_callback(partial(self._claimed, session, claim, now_s()))
 
     def _claimed(
         self,
         session: WorkerSession,
         claim: Claim,
-        heard: list[int],
         sent_at: float,
         future: asyncio.Future[Claimed],
     ) -> None:
-        emptied: frozenset[Lane] = frozenset()
-        runs: tuple[ClaimedRun, ...] = ()
+        claimed = Claimed((), ())
         failed = future.cancelled() or future.exception() is not None
         if failed:
             if not future.cancelled():
                 self._telemetry.fault("claim", future.exception())
         else:
-            emptied, runs = frozenset(future.result().emptied), future.result().runs
+            claimed = future.result()
         # Lanes that gave runs go to the end, so that a session with little room does not serve the first one only.
-        gave = {run.lane for run in runs}
-        for lane, heard_before in sorted(zip(claim.lanes, heard, strict=True), key=lambda one: one[0] in gave):
+        gave = {run.lane for run in claimed.runs}
+        for lane in sorted(claim.lanes, key=gave.__contains__):
             mark = self._marks.get(lane)
             if mark is not None:
                 mark.is_being_claimed = False
                 self._dirty.pop(lane, None)
-                if lane not in emptied or mark.heard > heard_before:
+                if lane in claimed.emptied:
+                    mark.emptied_at = claimed.lane_change
+                if lane not in claimed.emptied or mark.heard > mark.emptied_at:
                     self._dirty[lane] = mark
-        self._deliver(session, runs, sent_at)
+        self._deliver(session, claimed.runs, sent_at)
         session.claim_ended(claim.count)
         if not failed:
             self.wake()

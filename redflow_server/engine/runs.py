@@ -12,10 +12,12 @@ from redflow_server.domain.ids import RUN_ID, new_run_id, run_id_for
 from redflow_server.domain.names import Limits, check_name
 from redflow_server.domain.runs import NewRun, Run, RunPage, RunQuery, StartedRun, Stats, Step, StepPage, check_new_run
 from redflow_server.domain.states import RunStatus
-from redflow_server.engine.run_watch import RunWatch
+from redflow_server.engine.client_runs import ClientRuns
+from redflow_server.engine.dispatcher import Dispatcher
 from redflow_server.engine.waiters import Waiters
 from redflow_server.engine.waiting import explained, with_awaited, with_first_waits, with_tries_to_come
 from redflow_server.store.store import Store
+from redflow_server.telemetry import Telemetry
 
 MAX_OFFSET: Final = 10_000
 MAX_AWAITED: Final = 10
@@ -28,18 +30,24 @@ PAGE_BYTES: Final = 2 * 1024 * 1024
 class Runs:
     """The runs of the store."""
 
-    def __init__(self, store: Store, waiters: Waiters, limits: Limits) -> None:
+    def __init__(
+        self, store: Store, waiters: Waiters, limits: Limits, *, dispatcher: Dispatcher, telemetry: Telemetry
+    ) -> None:
         self._store = store
         self._waiters = waiters
         self._limits = limits
+        self._dispatcher = dispatcher
+        self._telemetry = telemetry
 
-    def start(self, run: NewRun) -> asyncio.Future[StartedRun]:
-        """Starts a run, or answers the existing one of its key.
+    def start(self, run: NewRun, told: str = "") -> asyncio.Future[StartedRun]:
+        """Starts a run, or answers the existing one of its key. Of the end of a new one the gateway `told` hears.
 
         Raises InvalidInput, PayloadTooLarge, WorkflowNotFound, IdempotencyKeyReused, StoreFull.
         """
         check_new_run(run, self._limits)
-        return self._store.enqueue(run)
+        if run.available_at_ms is None:
+            self._dispatcher.expect(run.workflow, run.queue)
+        return self._store.enqueue(run, told)
 
     async def start_many(self, runs: Sequence[NewRun | Refusal]) -> list[StartedRun | Refusal]:
         """Starts each run or says why not, in order; what was refused before stays so."""
@@ -109,9 +117,9 @@ class Runs:
         await self._waiters.wait(_checked(run_id), min(timeout_s, MAX_WAIT_S))
         return with_first_waits(await self._store.read_run(run_id))
 
-    def watch(self) -> RunWatch:
-        """Waits for runs that are named as it goes. To be closed."""
-        return RunWatch(self._store, self._waiters)
+    def of_client(self) -> ClientRuns:
+        """Starts and waits for runs that are named as it goes. To be closed."""
+        return ClientRuns(self.start, store=self._store, waiters=self._waiters, telemetry=self._telemetry)
 
     async def stats(self) -> Stats:
         """Counts of runs and depths of lanes."""

@@ -54,8 +54,9 @@ class Upkeep:
 
     async def look_ahead(self) -> Due:
         """What is due when; and which lanes have filled, in case a message about one was lost."""
+        known_change = self._dispatcher.known_change
         due = await self._store.due(self._dispatcher.confirmed_change)
-        self._dispatcher.lanes_read(due.lanes)
+        self._dispatcher.lanes_read(due.lanes, due.lane_change, known_change)
         return due
 
     async def promote(self) -> Passed:

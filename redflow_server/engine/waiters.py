@@ -34,6 +34,11 @@ class Waiters:
         self._count = 0
 
     @property
+    def gateway_id(self) -> str:
+        """The gateway that is to be told."""
+        return self._gateway_id
+
+    @property
     def count(self) -> int:
         """How many wait, each for one run."""
         return self._count
@@ -42,11 +47,15 @@ class Waiters:
         """Has a caller hear of the end of a run, until it is removed. Gives the run's status now, None when there is no
         run: of one that has ended already nothing more is heard. Raises TooManyWaiters.
         """
+        self.hear(run_id, heard)
+        return self._store.watch_run(run_id, self._gateway_id)
+
+    def hear(self, run_id: str, heard: Heard) -> None:
+        """The same for a run that is being started, which tells the store. Raises TooManyWaiters."""
         if self.count >= MAX_WAITERS:
             raise TooManyWaiters(f"{MAX_WAITERS} callers wait for runs at this gateway")
         self._waiting.setdefault(run_id, set()).add(heard)
         self._count += 1
-        return self._store.watch_run(run_id, self._gateway_id)
 
     def remove(self, run_id: str, heard: Heard) -> None:
         """A caller waits for a run no longer."""

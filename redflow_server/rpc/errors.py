@@ -34,6 +34,7 @@ CODES: Final[dict[type[errors.Refusal], grpc.StatusCode]] = {
     errors.SessionSilent: grpc.StatusCode.ABORTED,
     errors.StoreFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.TooManyWaiters: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.InternalFault: grpc.StatusCode.INTERNAL,
     errors.PrefixTaken: grpc.StatusCode.FAILED_PRECONDITION,
     errors.RedisUnfit: grpc.StatusCode.FAILED_PRECONDITION,
     errors.SessionSuperseded: grpc.StatusCode.ABORTED,

@@ -13,15 +13,16 @@ from redflow_server.domain.errors import InvalidInput, Refusal
 from redflow_server.domain.payloads import EMPTY_OBJECT
 from redflow_server.domain.runs import (
     DEFAULT_IDEMPOTENCY_TTL_MS,
-    EndedRuns,
     InputMismatch,
     NewRun,
     Run,
+    RunNews,
     RunQuery,
+    StartAnswer,
     StartedRun,
 )
 from redflow_server.domain.tokens import Completion, step_of
-from redflow_server.engine.run_watch import RunWatch
+from redflow_server.engine.client_runs import ClientRuns
 from redflow_server.engine.runs import MAX_WAIT_S, Runs, run_id_of_request
 from redflow_server.engine.tokens import Tokens
 from redflow_server.rpc import convert
@@ -82,20 +83,20 @@ class RunService(stubs.RunServiceServicer):
         run = await self._runs.wait(request.run_id, MAX_WAIT_S if timeout_ms is None else timeout_ms / 1000)
         return pb.WaitRunResponse(done=run.status.is_terminal, run=convert.run(run))
 
-    async def WaitRuns(
-        self, request_iterator: AsyncIterator[pb.WaitRunsRequest], context: Context
-    ) -> AsyncIterator[pb.WaitRunsResponse]:
-        watch = self._runs.watch()
+    async def ExecuteRuns(
+        self, request_iterator: AsyncIterator[pb.ExecuteRunsRequest], context: Context
+    ) -> AsyncIterator[pb.ExecuteRunsResponse]:
+        runs = self._runs.of_client()
         # It ends by itself with the stream: a read that is cancelled leaks in grpc.aio.
-        reading = asyncio.create_task(_read_wanted(request_iterator, watch))
+        reading = asyncio.create_task(_read_requests(request_iterator, runs))
         self._readers.add(reading)
         reading.add_done_callback(self._readers.discard)
         try:
-            while (ended := await watch.take()) is not None:
-                for response in _ended(ended):
+            while (news := await runs.take()) is not None:
+                for response in _news(news):
                     yield response
         finally:
-            watch.close()
+            runs.close()
 
     async def CompleteToken(self, request: pb.CompleteTokenRequest, context: Context) -> pb.CompleteTokenResponse:
         outcome = request.WhichOneof("outcome")
@@ -105,26 +106,41 @@ class RunService(stubs.RunServiceServicer):
         return pb.CompleteTokenResponse()
 
 
-async def _read_wanted(requests: AsyncIterator[pb.WaitRunsRequest], watch: RunWatch) -> None:
+async def _read_requests(requests: AsyncIterator[pb.ExecuteRunsRequest], runs: ClientRuns) -> None:
     try:
         async for request in requests:
-            watch.forget(request.forgotten_run_ids)
-            watch.want(request.run_ids)
+            if len(request.starts) > MAX_BATCH:
+                raise InvalidInput("starts", f"must be at most {MAX_BATCH}", len(request.starts))
+            for start in request.starts:
+                _begin(start, runs)
+            runs.forget(request.forgotten_run_ids)
+            runs.want(request.run_ids)
     except Refusal as refusal:
-        watch.refuse(refusal)
+        runs.refuse(refusal)
     except (grpc.aio.UsageError, grpc.RpcError, asyncio.InvalidStateError):
         return  # the stream has ended
     else:
-        watch.complete()
+        runs.complete()
 
 
-def _ended(ended: EndedRuns) -> Iterator[pb.WaitRunsResponse]:
-    response, size = pb.WaitRunsResponse(unknown_run_ids=ended.unknown), 0
-    for run in ended.runs:
+def _begin(start: pb.NumberedStart, runs: ClientRuns) -> None:
+    run = _new_run_or_refusal(start.run)
+    if isinstance(run, Refusal):
+        runs.refuse_start(start.number, run)
+    elif start.wait:
+        runs.execute(start.number, run)
+    else:
+        runs.start(start.number, run)
+
+
+def _news(news: RunNews) -> Iterator[pb.ExecuteRunsResponse]:
+    response = pb.ExecuteRunsResponse(starts=map(_start_answer, news.starts), unknown_run_ids=news.unknown)
+    size = 0
+    for run in news.runs:
         size += _size(run)
         if response.runs and size > MESSAGE_BYTES:
             yield response
-            response, size = pb.WaitRunsResponse(), _size(run)
+            response, size = pb.ExecuteRunsResponse(), _size(run)
         response.runs.append(convert.run(run))
     yield response
 
@@ -164,7 +180,17 @@ def _started(started: StartedRun) -> pb.StartRunResponse:
     return pb.StartRunResponse(run_id=started.run_id, created=started.was_created, input_differs=started.input_differs)
 
 
+def _refused(refusal: Refusal) -> pb.StartRefusal:
+    return pb.StartRefusal(reason=refusal.reason, message=str(refusal))
+
+
 def _result(answer: StartedRun | Refusal) -> pb.BatchStartRunsResult:
     if isinstance(answer, Refusal):
-        return pb.BatchStartRunsResult(refused=pb.StartRefusal(reason=answer.reason, message=str(answer)))
+        return pb.BatchStartRunsResult(refused=_refused(answer))
     return pb.BatchStartRunsResult(started=_started(answer))
+
+
+def _start_answer(answer: StartAnswer) -> pb.StartAnswer:
+    if isinstance(answer.result, Refusal):
+        return pb.StartAnswer(number=answer.number, refused=_refused(answer.result))
+    return pb.StartAnswer(number=answer.number, started=_started(answer.result))

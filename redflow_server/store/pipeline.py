@@ -1,9 +1,10 @@
-"""Script calls made in the same turn of the loop share one round trip; answers come as futures. Those of the same
-script share one call of it, if it takes many (BATCH): the cost of a script's start is paid once for all.
+"""Script calls made in the same turn of the loop go together; answers come as futures. Those of the same script share
+one call of it, if it takes many (BATCH): the cost of a script's start is paid once for all.
 
-One batch is under way at a time. A call that must not overtake (ORDER last) waits for the answers of all earlier calls
-of its run, so a lost or refused one cannot be passed by a later one. When the connection breaks, calls that may be
-repeated are sent again, in order and before all others; a claim is not. While Redis is away, calls fail at once.
+A few batches are under way at a time, so that Redis works on one while the gateway deals with another, and calls of one
+run only in one of them. A call that must not overtake (ORDER last) waits for the answers of all earlier calls of its
+run, so a lost or refused one cannot be passed by a later one. When the connection breaks, calls that may be repeated
+are sent again, in order and before all others; a claim is not. While Redis is away, calls fail at once.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain, count, repeat
 from typing import Any, Final, TypeVar
 
 import hiredis
@@ -25,6 +28,7 @@ T = TypeVar("T")
 
 log = logging.getLogger("redflow.store")
 
+BATCHES: Final = 4
 BATCH_CALLS: Final = 512
 SCRIPT_ITEMS: Final = 64
 SCRIPT_BYTES: Final = 1024 * 1024
@@ -73,6 +77,15 @@ class Command:
     packed: bytes
 
 
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Commands under way."""
+
+    commands: list[Command]
+    runs: frozenset[str]
+    too_late: asyncio.TimerHandle
+
+
 class Pipeline:
     """One connection to Redis for script calls."""
 
@@ -81,11 +94,12 @@ class Pipeline:
         self._scripts = scripts
         self._prefix = prefix
         self._queue: deque[Call] = deque()
-        self._filled = asyncio.Event()
-        self._under_way: list[Call] = []
+        self._is_awake = False
+        self._under_way: deque[Batch] = deque()
         self._wire: Wire | None = None
+        self._is_spoiled = False
         self._is_away = False
-        self._task: asyncio.Task[None] | None = None
+        self._dialing: asyncio.Task[None] | None = None
 
     @property
     def is_away(self) -> bool:
@@ -95,16 +109,16 @@ class Pipeline:
     async def start(self) -> None:
         """Connects and loads the scripts. Raises StoreUnavailable."""
         self._wire = await self._connect()
-        self._task = asyncio.create_task(self._work(), name="store-pipeline")
 
     async def stop(self) -> None:
         """Ends the connection; calls under way fail."""
-        if self._task is not None:
-            await end(self._task)
-        if self._wire is not None:
-            await self._wire.close()
-        self._fail([*self._under_way, *self._queue], StoreUnavailable("the gateway stops"))
+        if self._dialing is not None:
+            await end(self._dialing)
+        self._fail(self._taken_back(), StoreUnavailable("the gateway stops"))
+        self._fail(self._queue, StoreUnavailable("the gateway stops"))
         self._queue.clear()
+        if self._wire is not None:
+            self._wire.close()
 
     def call(
         self,
@@ -128,23 +142,40 @@ class Pipeline:
             script.tail and len(arguments) > len(script.arguments) - 1
         ), name
         self._queue.append(Call(script, run_id, arguments, read, future, payload_bytes))
-        self._filled.set()
+        self._wake()
         return future
 
-    async def _work(self) -> None:
-        while True:
-            await self._filled.wait()
-            batch = self._next_batch()
-            if not self._queue:
-                self._filled.clear()
-            if batch:
-                await self._round_trip(batch)
+    def _wake(self) -> None:
+        """Sends, once in this turn of the loop, what may be sent."""
+        if not self._is_awake:
+            self._is_awake = True
+            asyncio.get_running_loop().call_soon(self._send)
+
+    def _send(self) -> None:
+        self._is_awake = False
+        if self._dialing is not None or len(self._under_way) >= BATCHES:
+            return
+        if self._wire is None or self._wire.ended.done() or self._is_spoiled:
+            if self._queue and not self._under_way:
+                self._dial_anew()
+            return
+        calls = self._next_batch()
+        commands = self._commands(calls)
+        if calls and self._queue:
+            self._wake()
+        if commands:
+            asked = self._wire.ask((command.packed for command in commands), len(commands))
+            runs = frozenset(call.run_id for command in commands for call in command.calls if call.run_id)
+            too_late = asyncio.get_running_loop().call_later(ANSWER_TIMEOUT_S, self._wire.close)
+            batch = Batch(commands, runs, too_late)
+            self._under_way.append(batch)
+            asked.add_done_callback(partial(self._answered, batch))
 
     def _next_batch(self) -> list[Call]:
         batch: list[Call] = []
         held: list[Call] = []
         runs: set[str] = set()
-        closed_runs: set[str] = set()
+        closed_runs = set[str]().union(*(under_way.runs for under_way in self._under_way))
         queue = self._queue
         while queue and len(batch) < BATCH_CALLS:
             call = queue.popleft()
@@ -162,23 +193,28 @@ class Pipeline:
         queue.extendleft(reversed(held))
         return batch
 
-    async def _round_trip(self, batch: list[Call]) -> None:
-        commands = self._commands(batch)
-        self._under_way = [call for command in commands for call in command.calls]
-        try:
-            if self._wire is None:
-                self._wire = await self._connect()
-            self._wire.send(command.packed for command in commands)
-            async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                replies = await self._wire.replies(len(commands))
-        except BrokenWire as broken:
-            self._settle(commands, broken.replies)
-            await self._lost([call for command in commands[len(broken.replies) :] for call in command.calls])
-        except (TimeoutError, OSError, StoreUnavailable):
-            await self._lost(self._under_way)
+    def _answered(self, batch: Batch, asked: asyncio.Future[list[Reply]]) -> None:
+        if batch not in self._under_way:
+            return
+        error = asked.exception()
+        if isinstance(error, BrokenWire):
+            self._settle(batch.commands[: len(error.replies)], error.replies)
+            batch.commands = batch.commands[len(error.replies) :]
+            self._lost(self._taken_back())
+            self._dial_anew()
         else:
-            self._settle(commands, replies)
-        self._under_way = []
+            self._under_way.remove(batch)
+            batch.too_late.cancel()
+            self._settle(batch.commands, asked.result())
+            self._wake()
+
+    def _taken_back(self) -> list[Call]:
+        """All calls that are under way: their answers are not waited for any more."""
+        calls = [call for batch in self._under_way for command in batch.commands for call in command.calls]
+        for batch in self._under_way:
+            batch.too_late.cancel()
+        self._under_way.clear()
+        return calls
 
     def _commands(self, batch: list[Call]) -> list[Command]:
         """The batch as commands; a call that cannot be packed fails by itself."""
@@ -227,7 +263,7 @@ class Pipeline:
         """Deals with an error reply; says whether the call is to be sent again."""
         if message.startswith("NOSCRIPT") and call.tries < TRIES:
             # All are loaded, not only this one: else a later call of the same run could pass an earlier one.
-            self._drop_wire()
+            self._is_spoiled = True
             return True
         error: Exception
         refused_for_now = message.startswith(_AWAY)
@@ -236,7 +272,7 @@ class Pipeline:
         elif refused_for_now:
             error = StoreUnavailable(f"Redis refuses for now: {message}")
             if message.startswith("READONLY"):
-                self._drop_wire()
+                self._is_spoiled = True
         else:
             error = ScriptFault(f"{call.script.name}: {message}")
         self._fail([call], error)
@@ -244,30 +280,32 @@ class Pipeline:
             self._fail_behind([call], error)
         return False
 
-    def _drop_wire(self) -> None:
-        """The next round trip connects anew, which loads the scripts."""
-        if self._wire is not None:
-            self._closing = asyncio.create_task(self._wire.close())
-            self._wire = None
-
-    async def _lost(self, unanswered: list[Call]) -> None:
+    def _lost(self, unanswered: list[Call]) -> None:
         """The connection broke: repeats what may be repeated, once there is a new one."""
-        self._drop_wire()
         lost = [call for call in unanswered if not (call.script.is_repeatable and call.tries < TRIES)]
         error = StoreUnavailable("the connection to Redis broke; the call may have been executed")
         self._fail(lost, error)
         self._fail_behind(lost, error)
         self._send_again([call for call in unanswered if not call.future.done()])
-        for number, delay_s in enumerate((0.0, *REDIAL_S)):
+
+    def _dial_anew(self) -> None:
+        """Nothing is sent until there is a new connection, which has the scripts."""
+        if self._wire is not None:
+            self._wire.close()
+        self._wire, self._is_spoiled = None, False
+        self._dialing = asyncio.create_task(self._dial_until_connected(), name="store-dial")
+
+    async def _dial_until_connected(self) -> None:
+        for number, delay_s in zip(count(), chain((0.0, *REDIAL_S), repeat(REDIAL_S[-1])), strict=False):
             await asyncio.sleep(delay_s)
             try:
                 self._wire = await self._connect()
+                break
             except (OSError, StoreUnavailable) as error:
                 if number == PATIENCE_TRIES:
                     self._went_away(error)
-            else:
-                return
-        await self._redial()
+        self._dialing = None
+        self._wake()
 
     def _went_away(self, error: Exception) -> None:
         if not self._is_away:
@@ -276,26 +314,19 @@ class Pipeline:
         self._fail(self._queue, StoreUnavailable())
         self._queue.clear()
 
-    async def _redial(self) -> None:
-        while self._wire is None:
-            await asyncio.sleep(REDIAL_S[-1])
-            try:
-                self._wire = await self._connect()
-            except (OSError, StoreUnavailable):
-                continue
-
     async def _connect(self) -> Wire:
         wire = await self._dial.wire()
         try:
-            wire.send(pack("SCRIPT", "LOAD", script.source) for script in self._scripts.values())
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                replies = await wire.replies(len(self._scripts))
-        except (BrokenWire, TimeoutError, OSError) as error:
-            await wire.close()
+                replies = await wire.ask(
+                    (pack("SCRIPT", "LOAD", script.source) for script in self._scripts.values()), len(self._scripts)
+                )
+        except (BrokenWire, TimeoutError) as error:
+            wire.close()
             raise StoreUnavailable("Redis does not answer") from error
         for reply in replies:
             if isinstance(reply, hiredis.ReplyError):
-                await wire.close()
+                wire.close()
                 raise StoreUnavailable(f"Redis does not load scripts: {reply}")
         if self._is_away:
             log.warning("redis is back")
@@ -306,7 +337,7 @@ class Pipeline:
         for call in reversed(calls):
             call.tries += 1
             self._queue.appendleft(call)
-        self._filled.set()
+        self._wake()
 
     def _fail_behind(self, calls: list[Call], error: Exception) -> None:
         """Fails what waits behind failed calls of the same runs: nothing may pass them."""

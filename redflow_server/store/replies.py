@@ -37,12 +37,15 @@ _NAMES_STEP: Final = (Outcome.NON_DETERMINISTIC, Outcome.TOO_MANY_STEPS)
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """When the next thing of each kind is due, by Redis' clock, and the lanes that have filled, with their numbers."""
+    """When the next thing of each kind is due, by Redis' clock, and the lanes that have filled, with their numbers and
+    the last number of all.
+    """
 
     now_ms: int
     scheduled_at_ms: int | None
     deadline_at_ms: int | None
     lanes: tuple[tuple[str, int], ...]
+    lane_change: int = 0
     timer_at_ms: int | None = None
     cron_at_ms: int | None = None
     outbox_at_ms: int | None = None
@@ -128,7 +131,7 @@ def status(reply: Reply) -> RunStatus | None:
 
 def claimed(claim: Claim, reply: Reply) -> Claimed:
     """Answer of claim."""
-    emptied, entries = reply
+    emptied, entries, lane_change = reply
     runs = []
     for run_id, lane, attempt, max_attempts, deliveries, time_left, parent, failure, data, meta, steps in entries:
         name = codec.text(run_id)
@@ -146,7 +149,8 @@ def claimed(claim: Claim, reply: Reply) -> Claimed:
             failure=codec.decode_failure(failure),
         )
         runs.append(run)
-    return Claimed(tuple(runs), tuple(lane for lane, flag in zip(claim.lanes, emptied, strict=True) if flag))
+    left_empty = tuple(lane for lane, flag in zip(claim.lanes, emptied, strict=True) if flag)
+    return Claimed(tuple(runs), left_empty, lane_change)
 
 
 def standings(leases: Sequence[ListedLease], reply: Reply) -> tuple[LeaseStanding, ...]:
@@ -247,7 +251,7 @@ def lease_ended(reply: Reply) -> LeaseEnded:
 
 def due(reply: Reply) -> Due:
     """Answer of due."""
-    now_ms, scheduled, deadline, timer, cron, outbox, flat = reply
+    now_ms, scheduled, deadline, timer, cron, outbox, flat, lane_change = reply
     lanes = tuple((codec.text(name), int(change)) for name, change in zip(flat[::2], flat[1::2], strict=True))
     return Due(
         now_ms=now_ms,
@@ -257,6 +261,7 @@ def due(reply: Reply) -> Due:
         cron_at_ms=codec.number(cron),
         outbox_at_ms=codec.number(outbox),
         lanes=lanes,
+        lane_change=lane_change,
     )
 
 

@@ -54,6 +54,8 @@ class Wakeups:
         self._channels = (keys.wakeups, keys.gateway(gateway_id))
         self._listener = listener
         self._task: asyncio.Task[None] | None = None
+        self._is_quiet = True
+        self._refusal: StoreUnavailable | None = None
         self.is_subscribed = False
 
     def start(self) -> None:
@@ -80,30 +82,33 @@ class Wakeups:
             await asyncio.sleep(min(MAX_REDIAL_S, REDIAL_S * 2 ** min(failures, 10)))
 
     async def _listen(self) -> None:
-        wire = await self._dial.wire()
+        self._refusal = None
+        self._wire = wire = await self._dial.wire(self._hear)
         try:
             wire.send([pack("SUBSCRIBE", *self._channels)])
             unanswered_pings = 0
             while True:
-                try:
-                    async with asyncio.timeout(PING_S):
-                        messages = await wire.messages()
-                except TimeoutError:
-                    # Quiet or dead? A dead connection does not answer.
-                    if unanswered_pings:
-                        raise TimeoutError("no answer to a ping") from None
-                    wire.send([pack("PING")])
-                    unanswered_pings += 1
+                self._is_quiet = True
+                await asyncio.wait([wire.ended], timeout=PING_S)
+                if wire.ended.done():
+                    raise self._refusal or BrokenWire([])
+                if not self._is_quiet:
+                    unanswered_pings = 0
                     continue
-                unanswered_pings = 0
-                for message in messages:
-                    self._deal_with(message)
+                # Quiet or dead? A dead connection does not answer.
+                if unanswered_pings:
+                    raise TimeoutError("no answer to a ping")
+                wire.send([pack("PING")])
+                unanswered_pings += 1
         finally:
-            await wire.close()
+            wire.close()
 
-    def _deal_with(self, message: Reply) -> None:
+    def _hear(self, message: Reply) -> None:
+        self._is_quiet = False
         if isinstance(message, hiredis.ReplyError):
-            raise StoreUnavailable(f"Redis refuses for now: {message}")
+            self._refusal = StoreUnavailable(f"Redis refuses for now: {message}")
+            self._wire.close()
+            return
         kind, content = message[0], message[-1]
         if kind == b"message":
             try:

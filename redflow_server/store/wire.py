@@ -1,13 +1,15 @@
 """Connections to Redis: redis-py opens them (URL, TLS, credentials), and hiredis packs and parses what goes over them.
 
-redis-py's own reading costs about 20 us an answer, which is more than the script that is answered; a pipeline of a few
-dozen scripts over its streams costs about 5 us each.
+redis-py's own reading costs about 20 us an answer, which is more than the script that is answered. So the transport
+that it has opened gets a protocol of ours, which wakes no task for what arrives.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import hiredis
@@ -21,10 +23,10 @@ from redflow_server.domain.errors import StoreUnavailable
 
 Reply = Any  # Any: what Redis answers is typed by the script that answered
 Argument = str | bytes | int | float
+Heard = Callable[[Reply], None]
 
 CONNECT_TIMEOUT_S: Final = 5.0
 CANCEL_AGAIN_S: Final = 0.1
-_CHUNK_BYTES: Final = 256 * 1024
 
 
 class Dial:
@@ -51,14 +53,14 @@ class Dial:
         except RedisError as error:
             raise ValueError(str(error)) from error
 
-    async def wire(self) -> Wire:
-        """A new connection. Raises StoreUnavailable."""
+    async def wire(self, heard: Heard | None = None) -> Wire:
+        """A new connection; `heard` is told what Redis says unasked. Raises StoreUnavailable."""
         connection = self._connection()
         try:
             await connection.connect()  # type: ignore[no-untyped-call]  # redis-py
         except (OSError, RedisError) as error:
             raise StoreUnavailable(f"Redis does not take connections: {error}") from error
-        return Wire(connection)
+        return Wire(connection, heard or _unasked)
 
     def _connection(self) -> AbstractConnection:
         connection: AbstractConnection = self._pool.make_connection()  # type: ignore[no-untyped-call]  # redis-py
@@ -73,48 +75,75 @@ class Dial:
         await self._pool.disconnect()
 
 
-class Wire:
-    """One open connection."""
+@dataclass(slots=True, eq=False)
+class Exchange:
+    """Commands that were sent together, and the replies that have come."""
 
-    def __init__(self, connection: AbstractConnection) -> None:
-        reader, writer = connection._reader, connection._writer  # redis-py has no public way to its streams
-        assert reader is not None and writer is not None
-        self._connection = connection
-        self._reader: asyncio.StreamReader = reader
-        self._writer: asyncio.StreamWriter = writer
+    count: int
+    answer: asyncio.Future[list[Reply]]
+    replies: list[Reply] = field(default_factory=list)
+
+
+class Wire(asyncio.Protocol):
+    """One open connection. It takes the transport over from redis-py, which is done with it."""
+
+    def __init__(self, connection: AbstractConnection, heard: Heard) -> None:
+        writer = connection._writer  # redis-py has no public way to its streams
+        assert writer is not None
+        # Else it would close the transport when it is no longer used.
+        self._writer = writer
+        connection._reader = connection._writer = None
+        self._transport = writer.transport
+        self._transport.set_protocol(self)
+        self._heard = heard
         self._parser = hiredis.Reader()
+        self._exchanges: deque[Exchange] = deque()
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[None] = self._loop.create_future()
+        """Done when the connection has ended."""
+
+    def ask(self, commands: Iterable[bytes], count: int) -> asyncio.Future[list[Reply]]:
+        """Sends so many packed commands, at least one. The future gets their replies, in order, errors among them as
+        hiredis.ReplyError; it raises BrokenWire.
+        """
+        exchange = Exchange(count, self._loop.create_future())
+        if self.ended.done():
+            exchange.answer.set_exception(BrokenWire([]))
+            return exchange.answer
+        self._exchanges.append(exchange)
+        self.send(commands)
+        return exchange.answer
 
     def send(self, commands: Iterable[bytes]) -> None:
-        """Sends packed commands."""
-        self._writer.writelines(commands)
+        """Sends packed commands; what is replied is heard."""
+        self._transport.writelines(commands)
 
-    async def replies(self, count: int) -> list[Reply]:
-        """The next replies; errors among them are hiredis.ReplyError. Raises ConnectionError with those that came."""
-        found: list[Reply] = []
-        while len(found) < count:
-            reply = self._parser.gets()
-            if reply is False:
-                try:
-                    chunk = await self._reader.read(_CHUNK_BYTES)
-                except OSError as error:
-                    raise BrokenWire(found) from error
-                if not chunk:
-                    raise BrokenWire(found)
-                self._parser.feed(chunk)
-            else:
-                found.append(reply)
-        return found
+    def close(self) -> None:
+        """Ends the connection at once; what was not answered stays unknown."""
+        self._transport.abort()
 
-    async def messages(self) -> list[Reply]:
-        """What has come, at least one. Raises BrokenWire."""
-        found = await self.replies(1)
+    # ---- asyncio.Protocol ----
+
+    def data_received(self, data: bytes) -> None:
+        self._parser.feed(data)
         while (reply := self._parser.gets()) is not False:
-            found.append(reply)
-        return found
+            if not self._exchanges:
+                self._heard(reply)
+                continue
+            exchange = self._exchanges[0]
+            exchange.replies.append(reply)
+            if len(exchange.replies) == exchange.count:
+                self._exchanges.popleft()
+                if not exchange.answer.done():
+                    exchange.answer.set_result(exchange.replies)
 
-    async def close(self) -> None:
-        """Closes the connection; what was not answered stays unknown."""
-        await self._connection.disconnect(nowait=True)
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
+        while self._exchanges:
+            exchange = self._exchanges.popleft()
+            if not exchange.answer.done():
+                exchange.answer.set_exception(BrokenWire(exchange.replies))
 
 
 class BrokenWire(Exception):
@@ -123,6 +152,10 @@ class BrokenWire(Exception):
     def __init__(self, replies: list[Reply]) -> None:
         super().__init__("the connection to Redis ended")
         self.replies = replies
+
+
+def _unasked(reply: Reply) -> None:
+    raise BrokenWire([reply])
 
 
 async def end(task: asyncio.Task[None]) -> None:

@@ -12,12 +12,12 @@ from redflow_server.gateway import Gateway
 from tests.conftest import StartGateway, StartWorker
 from tests.eventually import eventually
 
-WAIT_RUNS = "[/redflow.api.v1.RunService/WaitRuns]"
+EXECUTE_RUNS = "[/redflow.api.v1.RunService/ExecuteRuns]"
 
 
 def streams() -> int:
-    """The streams of WaitRuns that gateways serve: gRPC names the task of each handler by its method."""
-    return sum(WAIT_RUNS in task.get_name() for task in asyncio.all_tasks())
+    """The streams of ExecuteRuns that gateways serve: gRPC names the task of each handler by its method."""
+    return sum(EXECUTE_RUNS in task.get_name() for task in asyncio.all_tasks())
 
 
 @workflow(name="doubles")
@@ -103,10 +103,10 @@ async def test_waits_outlast_a_gateway_that_goes_and_comes_back(start_gateway: S
         await worker.stop()
 
 
-async def test_a_client_that_is_closed_leaves_nobody_waiting(client: Client) -> None:
+async def test_a_client_that_is_closed_leaves_nobody_waiting(client: Client, gateway: Gateway) -> None:
     handle = await client.start(doubles, 1)
     waiting = asyncio.ensure_future(client.wait_run(handle.id, 40))
-    await eventually(lambda: streams() == 1)
+    await eventually(lambda: gateway._waiters.count == 1)
 
     await client.close()
 

@@ -157,8 +157,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_options(parser)
     options = parser.parse_args()
-    plan = Plan(options.seed, options.rounds)
-    return play(options, lambda url, folder: kill_rounds(plan, url, options.prefix, folder))
+    return play(options, lambda plan, place: kill_rounds(plan, place.url, place.prefix, place.folder))
 
 
 if __name__ == "__main__":

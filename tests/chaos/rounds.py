@@ -32,6 +32,7 @@ SLOTS: Final = 8
 DRAIN_GRACE_S: Final = 5
 READY_S: Final = 30.0
 PREFIX: Final = "chaos"
+PART_ROUNDS: Final = 40
 
 
 @dataclass
@@ -208,12 +209,39 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prefix", default=PREFIX, help="the beginning of all keys (%(default)s); nothing is removed")
 
 
-def play(options: argparse.Namespace, make: Callable[[str, Path], Rounds]) -> int:
-    """Plays rounds as the options say, prints the report, and gives the exit code."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where rounds are played: in which Redis, under which prefix, and with which folder for journal and log."""
+
+    url: str
+    prefix: str
+    folder: Path
+
+
+def play(options: argparse.Namespace, make: Callable[[Plan, Place], Rounds]) -> int:
+    """Plays rounds as the options say, prints the report, and gives the exit code. What is stored is checked as a whole
+    in each round, so many rounds are played in parts, each with a prefix, processes and a seed of its own.
+    """
+    total = Report(options.seed, options.rounds)
     with tempfile.TemporaryDirectory() as made:
         folder = options.keep or Path(made)
         folder.mkdir(parents=True, exist_ok=True)
         with _store(options.redis, folder) as url:
-            report = asyncio.run(make(url, folder).run())
-    sys.stdout.write(json.dumps(asdict(report)) + "\n")
-    return 1 if report.violations else 0
+            for part, first in enumerate(range(0, options.rounds, PART_ROUNDS)):
+                plan = Plan(options.seed + part, min(PART_ROUNDS, options.rounds - first))
+                place = Place(url, f"{options.prefix}-{part}", folder / f"part-{part}")
+                place.folder.mkdir()
+                _add(total, asyncio.run(make(plan, place).run()))
+    sys.stdout.write(json.dumps(asdict(total)) + "\n")
+    return 1 if total.violations else 0
+
+
+def _add(total: Report, part: Report) -> None:
+    total.runs += part.runs
+    total.kills += part.kills
+    total.moved_runs += part.moved_runs
+    total.repeated_steps += part.repeated_steps
+    total.checks += part.checks
+    total.violations += [f"{violation} (seed {part.seed})" for violation in part.violations]
+    total.seconds = round(total.seconds + part.seconds, 1)
+    total.recovery_s = max(total.recovery_s, part.recovery_s)

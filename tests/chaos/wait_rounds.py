@@ -187,8 +187,7 @@ def main() -> int:
     add_options(parser)
     add_mode(parser)
     options = parser.parse_args()
-    plan = Plan(options.seed, options.rounds)
-    return play(options, lambda url, folder: wait_rounds(plan, options.mode, url, options.prefix, folder))
+    return play(options, lambda plan, place: wait_rounds(plan, options.mode, place.url, place.prefix, place.folder))
 
 
 if __name__ == "__main__":

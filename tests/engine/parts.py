@@ -11,9 +11,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from redflow_server.domain.ids import new_name
 from redflow_server.domain.leases import Stop, WaitOver
+from redflow_server.domain.names import Limits
 from redflow_server.domain.timing import Timing
 from redflow_server.engine.dispatcher import Dispatcher
 from redflow_server.engine.registry import Registry
+from redflow_server.engine.runs import Runs
 from redflow_server.engine.schedules import Schedules
 from redflow_server.engine.sessions import Sessions
 from redflow_server.engine.stops import EarlyStops
@@ -54,6 +56,7 @@ class Engine:
             early_stops=self.early_stops,
             telemetry=self.telemetry,
         )
+        self.runs = Runs(store, self.waiters, Limits(), dispatcher=self.dispatcher, telemetry=self.telemetry)
         self.upkeep = Upkeep(store, timing, self.dispatcher, self.telemetry, settings or UpkeepSettings())
         self.deaf_to: set[str] = set()
         self.heard: list[str] = []
@@ -122,3 +125,9 @@ class Stores:
     async def close(self) -> None:
         """Closes them."""
         await self._stack.aclose()
+
+
+async def tell_of_lanes(store: Store, engine: Engine) -> None:
+    """What messages about all lanes that are not empty would tell the engine."""
+    for name, change in (await store.due(0)).lanes:
+        engine.lane_filled(name, change)

@@ -23,18 +23,12 @@ from tests.acceptance.processes.link import Link
 from tests.builders import LANE, a_run, enqueue_one
 from tests.engine.conftest import OpenWorker
 from tests.engine.engine_worker import EngineWorker
-from tests.engine.parts import Engine, Stores
+from tests.engine.parts import Engine, Stores, tell_of_lanes
 from tests.engine.watched_store import WatchedStore
 from tests.eventually import eventually
 from tests.redis_command import RedisCommand
 
 CLAIM = load_scripts()["claim"].sha
-
-
-async def tell_of_lanes(store: Store, engine: Engine) -> None:
-    """What messages about all lanes that are not empty would tell the engine."""
-    for name, change in (await store.due(0)).lanes:
-        engine.lane_filled(name, change)
 
 
 async def open_with_held_claim(engine: Engine, link: Link, open_worker: OpenWorker) -> EngineWorker:
@@ -117,49 +111,6 @@ async def test_entries_without_a_run_do_not_hide_the_run_behind_them(
         await redis("ZADD", lane, -number - 1, new_run_id())
 
     worker = await open_worker(engine)
-
-    assert (await worker.assignment()).run_id == run_id
-
-
-async def test_a_lost_message_is_made_up_for_by_the_next_look_ahead(
-    engine: Engine, store: Store, open_worker: OpenWorker
-) -> None:
-    other = Lane("other", "other")
-    worker = await open_worker(engine, LANE, other, slot_limit=5)
-    await worker.settled()
-    lost = await enqueue_one(store)
-    heard = await enqueue_one(store, queue=other.queue, workflow=other.workflow)
-    lanes = dict((await store.due(0)).lanes)
-    # The later message came, the earlier one did not: what was heard says nothing about what was not.
-    engine.lane_filled(lane_name(*_parts(other)), lanes[lane_name(*_parts(other))])
-    assert (await worker.assignment()).run_id == heard
-    await worker.settled()
-    assert len(worker.assignments) == 1
-
-    await engine.upkeep.look_ahead()
-
-    assert (await worker.assignment()).run_id == lost
-
-
-def _parts(lane: Lane) -> tuple[str, str]:
-    return lane.queue, lane.workflow
-
-
-async def test_when_redis_has_lost_its_last_changes_lost_messages_are_made_up_for_all_the_same(
-    engine: Engine, store: Store, redis: RedisCommand, keys: Keys, open_worker: OpenWorker
-) -> None:
-    await redis("SET", keys.lane_seq, 1_000_000)
-    worker = await open_worker(engine, slot_limit=5)
-    await enqueue_one(store)
-    await engine.upkeep.look_ahead()
-    await worker.complete(await worker.assignment())
-    await worker.settled()
-
-    await redis("SET", keys.lane_seq, 5)  # as before the changes that were not flushed
-    engine.may_have_missed()
-    await worker.settled()
-    run_id = await enqueue_one(store)
-    await engine.upkeep.look_ahead()
 
     assert (await worker.assignment()).run_id == run_id
 

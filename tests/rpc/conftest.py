@@ -16,6 +16,7 @@ from redflow_server.config import Config
 from redflow_server.domain.timing import Timing
 from redflow_server.gateway import Gateway
 from tests.rpc.calls import Calls
+from tests.rpc.run_stream import RunStream
 from tests.rpc.scripted_worker import Fields, ScriptedWorker, a_definition, an_open
 
 LEASE_MS: Final = 6000
@@ -95,3 +96,21 @@ async def started(calls: Calls, open_worker: OpenWorker, **fields: Fields) -> tu
     worker = await open_worker(a_definition("w", **fields))
     await calls.start()
     return worker, await worker.take()
+
+
+@pytest_asyncio.fixture
+async def open_stream() -> AsyncIterator[Callable[[Calls], RunStream]]:
+    opened: list[RunStream] = []
+
+    def open_one(calls: Calls) -> RunStream:
+        opened.append(RunStream(calls))
+        return opened[-1]
+
+    yield open_one
+    for stream in opened:
+        stream.call.cancel()
+
+
+@pytest.fixture
+def stream(calls: Calls, open_stream: Callable[[Calls], RunStream]) -> RunStream:
+    return open_stream(calls)

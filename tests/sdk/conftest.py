@@ -94,6 +94,7 @@ def runs() -> Iterator[ScriptedRuns]:
         "ListRunSteps": lambda request: run_service_pb2.ListRunStepsResponse(),
         "CancelRun": lambda request: run_service_pb2.CancelRunResponse(accepted=True),
         "CompleteToken": lambda request: run_service_pb2.CompleteTokenResponse(),
+        "End": lambda run_id: ended,
         "WaitRun": lambda request: run_service_pb2.WaitRunResponse(done=True, run=ended),
     }
     service.start()

@@ -74,30 +74,48 @@ class ScriptedRuns(Listener, run_service_pb2_grpc.RunServiceServicer):
 
         self.script[name] = script
 
-    def _answer(self, name: str, request: Message, context: grpc.ServicerContext) -> Message:
+    def _called(self, name: str, request: Message) -> Message:
         self.calls.append(Call(name, request, time.monotonic()))
+        return self.script[name](request)
+
+    def _answer(self, name: str, request: Message, context: grpc.ServicerContext) -> Message:
         try:
-            return self.script[name](request)
+            return self._called(name, request)
         except Refusal as refusal:
             _abort(context, refusal)
 
-    def StartRun(self, request: Message, context: grpc.ServicerContext) -> Message:
-        return self._answer("StartRun", request, context)
-
-    def BatchStartRuns(self, request: Message, context: grpc.ServicerContext) -> Message:
-        """Each run is started or refused as by a call of its own."""
-        self.calls.append(Call("BatchStartRuns", request, time.monotonic()))
-        response = pb.BatchStartRunsResponse()
-        for run in request.runs:
+    def ExecuteRuns(self, requests: Iterator[Message], context: grpc.ServicerContext) -> Iterator[Message]:
+        """Each start is a call of `StartRun`, and of `End` if its end is waited for, and so is each other wait. A
+        refusal without a reason ends the stream.
+        """
+        for request in requests:
+            self.calls.append(Call("ExecuteRuns", request, time.monotonic()))
             try:
-                response.results.add(started=self.script["StartRun"](run))
+                yield self._executed(request)
             except Refusal as refusal:
-                response.results.add(refused=pb.StartRefusal(reason=refusal.reason, message=refusal.message))
-        return response
+                _abort(context, refusal)
 
-    def WaitRuns(self, requests: Iterator[Message], context: grpc.ServicerContext) -> Iterator[Message]:
-        """A gateway that does not have it yet: it is asked for each run by `WaitRun`."""
-        _abort(context, Refusal(grpc.StatusCode.UNIMPLEMENTED))
+    def _executed(self, request: Message) -> Message:
+        response = pb.ExecuteRunsResponse()
+        waits = list(request.run_ids)
+        for start in request.starts:
+            answer = response.starts.add(number=start.number)
+            try:
+                answer.started.CopyFrom(self._called("StartRun", start.run))
+            except Refusal as refusal:
+                if not refusal.reason:
+                    raise
+                answer.refused.CopyFrom(pb.StartRefusal(reason=refusal.reason, message=refusal.message))
+            else:
+                waits += [answer.started.run_id] if start.wait else []
+        for run_id in waits:
+            try:
+                ended = self._called("End", run_id)
+            except Refusal:
+                response.unknown_run_ids.append(run_id)
+            else:
+                response.runs.extend([] if ended is None else [ended])
+        return response
 
     def GetRun(self, request: Message, context: grpc.ServicerContext) -> Message:
         return self._answer("GetRun", request, context)

@@ -1,4 +1,4 @@
-"""Starts that a client makes in the same moment go in one call, and each has an answer of its own."""
+"""Starts that a client makes in the same moment go in one message, and each has an answer of its own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from redflow_sdk import (
 )
 from redflow_sdk.proto.api.v1 import run_service_pb2 as pb
 from tests.eventually import eventually
-from tests.sdk.scripted_runs import Refusal, ScriptedRuns
+from tests.sdk.messages import payload
+from tests.sdk.scripted_runs import Refusal, ScriptedRuns, a_run
 
 AWAY = Refusal(grpc.StatusCode.UNAVAILABLE, "STORE_UNAVAILABLE", "redis is away")
 
@@ -38,11 +39,11 @@ async def started(client: Client, *numbers: int) -> list[str | BaseException]:
     return [answer.id if isinstance(answer, RunHandle) else answer for answer in answers]
 
 
-async def test_starts_of_one_moment_go_in_one_call_and_have_their_own_answers(runs: ScriptedRuns) -> None:
+async def test_starts_of_one_moment_go_in_one_message_and_have_their_own_answers(runs: ScriptedRuns) -> None:
     async with Client(runs.target) as client:
         assert await started(client, *range(300)) == [f"run-{number}" for number in range(300)]
-    assert [(call.name, len(call.request.runs)) for call in runs.calls] == [("BatchStartRuns", 300)]
-    ids = [run.request_id for run in runs.calls[0].request.runs]
+    assert [len(call.request.starts) for call in runs.named("ExecuteRuns")] == [300]
+    ids = [start.run.request_id for start in runs.calls[0].request.starts]
     assert len(set(ids)) == 300
 
 
@@ -50,25 +51,17 @@ async def test_what_is_answered_is_not_waited_for_any_longer(
     runs: ScriptedRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The pause between tries is for those that need another one."""
-    monkeypatch.setattr("redflow_sdk._transport.channel.random.uniform", lambda low, high: 60.0)
+    monkeypatch.setattr("redflow_sdk._transport.run_stream.random.uniform", lambda low, high: 60.0)
     async with Client(runs.target) as client:
         assert await asyncio.wait_for(started(client, 1, 2), 20) == ["run-1", "run-2"]
 
 
-async def test_a_single_start_is_a_call_of_its_own(runs: ScriptedRuns) -> None:
-    async with Client(runs.target) as client:
-        for number in range(3):
-            assert await started(client, number) == [f"run-{number}"]
-    assert [call.name for call in runs.calls] == ["StartRun"] * 3
-
-
-async def test_what_does_not_fit_into_a_call_goes_in_another(runs: ScriptedRuns) -> None:
+async def test_what_does_not_fit_into_a_message_goes_in_another(runs: ScriptedRuns) -> None:
     async with Client(runs.target) as client:
         assert len(await started(client, *range(2500))) == 2500
         large = ["x" * 400_000] * 5
         await asyncio.gather(*(client.start("w", text, queue="q") for text in large))
-    assert sorted(len(call.request.runs) for call in runs.named("BatchStartRuns")) == [2, 2, 500, 1000, 1000]
-    assert len(runs.named("StartRun")) == 1
+    assert sorted(len(call.request.starts) for call in runs.named("ExecuteRuns")) == [1, 2, 2, 500, 1000, 1000]
 
 
 REASONS = {
@@ -99,8 +92,8 @@ async def test_only_those_for_which_the_store_was_away_are_asked_for_again_as_th
     runs.refuse_once("StartRun", AWAY, AWAY)
     async with Client(runs.target) as client:
         assert await started(client, *range(5)) == [f"run-{number}" for number in range(5)]
-    first, second = (call.request.runs for call in runs.named("BatchStartRuns"))
-    assert [run.request_id for run in second] == [run.request_id for run in first[:2]]
+    first, second = (call.request.starts for call in runs.named("ExecuteRuns"))
+    assert list(second) == list(first[:2])
 
 
 async def test_those_that_were_started_are_answered_so_although_the_gateway_goes_before_the_others(
@@ -114,7 +107,7 @@ async def test_those_that_were_started_are_answered_so_although_the_gateway_goes
     )
     async with Client(runs.target) as client:
         starting = asyncio.ensure_future(started(client, 1, 2))
-        await eventually(lambda: runs.named("BatchStartRuns"))
+        await eventually(lambda: runs.named("ExecuteRuns"))
         runs.stop()
         first, second = await starting
     assert first == "run-1"
@@ -148,5 +141,39 @@ async def test_one_that_is_given_up_in_the_same_moment_is_not_sent(runs: Scripte
         await asyncio.sleep(0)
         given_up.cancel()
         assert await others == ["run-2", "run-3"]
-    sent = [run.input.data for call in runs.named("BatchStartRuns") for run in call.request.runs]
-    assert set(sent) >= {b"2", b"3"} and len(sent) <= 3
+    assert [call.request.input.data for call in runs.named("StartRun")] == [b"2", b"3"]
+
+
+async def test_a_start_whose_stream_breaks_before_its_answer_is_sent_again_as_it_was(runs: ScriptedRuns) -> None:
+    runs.refuse_once("StartRun", *[Refusal(grpc.StatusCode.INTERNAL)] * 2)
+    async with Client(runs.target) as client:
+        assert await asyncio.wait_for(started(client, 1, 2), 10) == ["run-1", "run-2"]
+    sent = [call.request.starts for call in runs.named("ExecuteRuns")]
+    assert len(sent) == 3
+    assert sent[0] == sent[1] == sent[2]
+
+
+async def test_one_that_is_given_up_while_the_gateway_is_away_is_not_started_when_it_is_back(
+    runs: ScriptedRuns,
+) -> None:
+    runs.stop()
+    async with Client(runs.target) as client:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(client.start("w", 1, queue="q"), 0.3)
+        other = asyncio.ensure_future(client.start("w", 2, queue="q"))
+        runs.start()
+        assert (await asyncio.wait_for(other, 10)).id == "run-2"
+    assert [call.request.input.data for call in runs.named("StartRun")] == [b"2"]
+
+
+async def test_waits_for_which_the_stream_has_no_room_are_calls_of_their_own(
+    runs: ScriptedRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redflow_sdk._transport.run_stream.MAX_WAITS", 2)
+    runs.script["End"] = lambda run_id: a_run(run_id=run_id, output=payload({"total": 9.5}))
+    async with Client(runs.target) as client:
+        outputs = await asyncio.gather(*(client.execute("w", number, timeout=10) for number in range(5)))
+    assert outputs == [{"total": 9.5}] * 5
+    starts = [start for call in runs.named("ExecuteRuns") for start in call.request.starts]
+    assert [start.wait for start in starts] == [True, True, False, False, False]
+    assert runs.named("WaitRun")

@@ -39,6 +39,10 @@ async def charge(ctx: Context, order: Order) -> Receipt:
     return Receipt(1.0)
 
 
+def not_yet(run_id: str) -> None:
+    """It has not ended, and does not as long as the test lasts."""
+
+
 async def test_a_result_is_of_the_type_of_its_workflow(runs: ScriptedRuns) -> None:
     async with Client(runs.target) as client:
         assert await client.execute(charge, Order(1)) == Receipt(9.5)
@@ -46,22 +50,20 @@ async def test_a_result_is_of_the_type_of_its_workflow(runs: ScriptedRuns) -> No
         assert await client.handle("run-1").result() == {"total": 9.5}
 
 
-async def test_a_result_is_waited_for_as_long_as_it_takes_in_calls_the_gateway_allows(runs: ScriptedRuns) -> None:
+async def test_a_result_is_waited_for_as_long_as_it_takes_and_asked_for_now_and_then(
+    runs: ScriptedRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redflow_sdk.client.WAIT_SLICE", 0.05)
     answers = [pb.WaitRunResponse(done=False)] * 3 + [pb.WaitRunResponse(done=True, run=a_run(output=payload(1)))]
     left = iter(answers)
-    runs.script["WaitRun"] = lambda request: next(left)
+    runs.script.update(End=not_yet, WaitRun=lambda request: next(left))
     async with Client(runs.target) as client:
         assert await client.handle("run-1").result() == 1
-    assert all(0 < call.request.timeout.ToMilliseconds() <= 50_000 for call in runs.calls)
-    assert len(runs.calls) == 4
+    assert len(runs.named("WaitRun")) == 4
 
 
 async def test_a_result_that_does_not_come_in_time_is_a_timeout(runs: ScriptedRuns) -> None:
-    def not_yet(request: pb.WaitRunRequest) -> pb.WaitRunResponse:
-        time.sleep(request.timeout.ToMilliseconds() / 1000)
-        return pb.WaitRunResponse(done=False)
-
-    runs.script["WaitRun"] = not_yet
+    runs.script.update(End=not_yet, WaitRun=lambda request: pb.WaitRunResponse(done=False))
     async with Client(runs.target) as client:
         started_at = time.monotonic()
         with pytest.raises(TimeoutError, match="run-1"):
@@ -100,15 +102,12 @@ async def test_executing_shares_its_time_between_the_start_and_the_result(runs: 
         time.sleep(0.6)
         return pb.StartRunResponse(run_id="run-1", created=True)
 
-    def not_yet(request: pb.WaitRunRequest) -> pb.WaitRunResponse:
-        time.sleep(request.timeout.ToMilliseconds() / 1000)
-        return pb.WaitRunResponse(done=False)
-
-    runs.script.update(StartRun=slowly, WaitRun=not_yet)
+    runs.script.update(StartRun=slowly, End=not_yet, WaitRun=lambda request: pb.WaitRunResponse(done=False))
     async with Client(runs.target) as client:
+        started_at = time.monotonic()
         with pytest.raises(TimeoutError, match="run-1"):
             await client.execute(charge, Order(1), timeout=1)
-    assert runs.named("WaitRun")[0].request.timeout.ToMilliseconds() <= 400
+        assert 1 <= time.monotonic() - started_at < 1.5
 
 
 async def test_waiting_for_a_result_outlasts_a_gateway_that_goes_and_comes_back(runs: ScriptedRuns) -> None:
@@ -127,7 +126,8 @@ async def test_a_failed_run_raises_its_failure(runs: ScriptedRuns) -> None:
         cause=failure_pb2.Failure(type="LookupError", message="no card"),
     )  # fmt: skip
     ended = a_run(run_pb2.RUN_STATUS_FAILED, run_id="run-7", workflow="charge", failure=failure)
-    runs.script["WaitRun"] = lambda request: pb.WaitRunResponse(done=True, run=ended)
+    runs.script["StartRun"] = lambda request: pb.StartRunResponse(run_id="run-7", created=True)
+    runs.script["End"] = lambda run_id: ended
     async with Client(runs.target) as client:
         with pytest.raises(RunFailedError, match="CardDeclined: no money") as failed:
             await client.execute(charge, Order(1))
@@ -139,14 +139,14 @@ async def test_a_failed_run_raises_its_failure(runs: ScriptedRuns) -> None:
 
 async def test_a_canceled_run_raises_that_it_was_canceled_and_why(runs: ScriptedRuns) -> None:
     ended = a_run(run_pb2.RUN_STATUS_CANCELED, cancel_reason="customer left")
-    runs.script["WaitRun"] = lambda request: pb.WaitRunResponse(done=True, run=ended)
+    runs.script["End"] = lambda run_id: ended
     async with Client(runs.target) as client:
         with pytest.raises(CanceledError, match="customer left"):
             await client.handle("run-1").result()
 
 
 async def test_the_result_of_no_run_is_refused(runs: ScriptedRuns) -> None:
-    runs.refuse_once("WaitRun", Refusal(grpc.StatusCode.NOT_FOUND, "RUN_NOT_FOUND", "there is no run run-9"))
+    runs.refuse_once("End", Refusal(grpc.StatusCode.NOT_FOUND, "RUN_NOT_FOUND", "there is no run run-9"))
     async with Client(runs.target) as client:
         with pytest.raises(RunNotFoundError, match="run-9"):
             await client.handle("run-9").result()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from redflow_server.domain.leases import Claimed, EmitStep, Lane, ReleaseReason
+from redflow_server.domain.leases import EmitStep, Lane, ReleaseReason
 from redflow_server.domain.registry import Assertion, Registration
 from redflow_server.domain.schedules import Occurrence
 from redflow_server.domain.session import SdkInfo
@@ -115,7 +115,7 @@ async def runs_that_wait(store: Store) -> None:
     await store.suspend(a_suspension(parent, a_wait("first"), a_wait("second"), steps_recorded=1))
     await store.complete(a_completion(await claim_one(store, CHILD_LANE)))
     await store.complete(a_completion(await claim_one(store)))  # it waits for the other one no longer
-    assert await store.claim(a_claim(CHILD_LANE)) == Claimed((), (CHILD_LANE,))
+    assert (await store.claim(a_claim(CHILD_LANE))).emptied == (CHILD_LANE,)
 
 
 async def failure_handlers(store: Store) -> None:

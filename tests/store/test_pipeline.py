@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import shutil
-import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,12 +15,10 @@ from redflow_server.domain.leases import LeaseEnded, Outcome
 from redflow_server.domain.payloads import Payload
 from redflow_server.domain.runs import StartedRun
 from redflow_server.domain.states import RunStatus, StepStatus
-from redflow_server.embedded import EmbeddedStore
 from redflow_server.store.keys import Keys
-from redflow_server.store.pipeline import Pipeline, ScriptFault
+from redflow_server.store.pipeline import ScriptFault
 from redflow_server.store.scripts import load_scripts
 from redflow_server.store.store import Store
-from redflow_server.store.wire import Dial
 from tests.builders import (
     START_MS,
     a_claim,
@@ -39,39 +34,17 @@ from tests.builders import (
     places,
     start_one,
 )
-from tests.eventually import eventually
 from tests.redis_command import RedisCommand
 from tests.store.lossy_line import LossyLine
+from tests.store.pipelines import WITHIN_S, call_is_postponed, pipeline_to
 from tests.wait_builders import a_sleep, some_waits
 
 SUCCEEDED = LeaseEnded(Outcome.OK, RunStatus.SUCCEEDED)
-WITHIN_S = 5.0
 
 
 @pytest.fixture(autouse=True)
 def _time_stands_still(store: Store) -> None:
     store.now_ms = START_MS
-
-
-@contextlib.asynccontextmanager
-async def pipeline_to(url: str, prefix: str) -> AsyncIterator[tuple[Pipeline, Store]]:
-    """A pipeline of its own, and a store on it."""
-    dial = Dial(url)
-    pipeline = Pipeline(dial, load_scripts(), prefix)
-    await pipeline.start()
-    try:
-        yield pipeline, Store(pipeline, now_ms=START_MS)
-    finally:
-        await pipeline.stop()
-        await dial.close()
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder with a short name: the path of a socket has at most about 100 bytes."""
-    folder = Path(tempfile.mkdtemp(prefix="line-", dir="/tmp"))
-    yield folder
-    shutil.rmtree(folder)
 
 
 @pytest_asyncio.fixture
@@ -254,7 +227,7 @@ async def test_calls_that_may_be_repeated_are_answered_and_have_their_effect_onc
         line.lose_answer_to("release")
         assert await cut_off.release(a_release(releasing)) == LeaseEnded(Outcome.DUPLICATE, RunStatus.QUEUED)
         line.lose_answer_to("enqueue")
-        assert await cut_off.enqueue(run) == StartedRun(run.run_id, was_created=True)
+        assert await cut_off.enqueue(run) == StartedRun(run.run_id, was_created=True, is_repeat=True)
         line.lose_answer_to("cancel")
         assert await cut_off.cancel(run.run_id, "", "cancel-1")
     assert line.cuts == 4
@@ -312,6 +285,32 @@ async def test_connections_may_be_killed_while_calls_are_under_way(
         assert [step.name for step in await store.read_steps(lease.run_id, 1000)] == [f"s{n}" for n in range(count)]
 
 
+async def test_of_several_batches_under_way_none_is_lost_and_none_passes_another_of_its_run(
+    redis_url: str, prefix: str, store: Store, redis: RedisCommand
+) -> None:
+    leases = [await start_one(store) for _ in range(20)]
+    async with pipeline_to(redis_url, prefix) as (pipeline, cut_off):
+        await redis("CLIENT", "PAUSE", 60_000, "WRITE")
+        calls = []
+        try:
+            for step in range(2):
+                for number in range(0, len(leases), 2):
+                    both = leases[number : number + 2]
+                    calls += [cut_off.record_step(a_record(one, a_step(f"s{step}", seq=step))) for one in both]
+                    await asyncio.sleep(0)
+            results = [cut_off.complete(a_completion(lease, steps_recorded=2)) for lease in leases]
+            await call_is_postponed(redis)
+            under_way = [batch.runs for batch in pipeline._under_way]
+            await redis("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        finally:
+            await redis("CLIENT", "UNPAUSE")
+        async with asyncio.timeout(WITHIN_S):
+            assert {(await call).outcome for call in calls} == {Outcome.OK}
+            assert [await result for result in results] == [SUCCEEDED] * len(leases)
+    assert len(under_way) > 1
+    assert len(frozenset().union(*under_way)) == sum(map(len, under_way)), "each run is in one of them"
+
+
 async def test_a_claim_is_refused_when_its_connection_is_killed_before_it_is_executed(
     store: Store, redis: RedisCommand
 ) -> None:
@@ -328,67 +327,3 @@ async def test_a_claim_is_refused_when_its_connection_is_killed_before_it_is_exe
             await claim
         assert (await step).status is RunStatus.QUEUED
     assert (await claim_one(store)).run_id == run_id
-
-
-async def call_is_postponed(redis: RedisCommand) -> None:
-    """Waits until a call has reached Redis, which does not execute it yet."""
-    info: dict[str, int] = {}
-    async with asyncio.timeout(WITHIN_S):
-        while not info.get("blocked_clients"):
-            info = await redis("INFO", "clients")
-
-
-# ---- a Redis that is away ----
-
-
-async def test_calls_fail_at_once_while_redis_is_away_and_work_when_it_is_back(folder: Path) -> None:
-    embedded = EmbeddedStore(folder / "data")
-    socket = folder / "store.sock"
-
-    def start() -> None:
-        embedded.start()  # it listens on another socket after each start
-        socket.unlink(missing_ok=True)
-        socket.symlink_to(embedded.socket_path)
-
-    start()
-    try:
-        async with pipeline_to(f"unix://{socket}", "away") as (pipeline, store):
-            before = await enqueue_one(store)
-            embedded.kill()
-            with pytest.raises(StoreUnavailable):
-                await asyncio.wait_for(store.read_run(before), WITHIN_S)
-            await eventually(lambda: pipeline.is_away, within=WITHIN_S)
-            for _ in range(3):
-                call = store.enqueue(a_run())
-                assert call.done(), "nothing is awaited"
-                assert isinstance(call.exception(), StoreUnavailable)
-
-            start()
-            await eventually(lambda: not pipeline.is_away, within=WITHIN_S)
-            assert (await store.read_run(before)).status is RunStatus.QUEUED
-            after = await enqueue_one(store)
-            assert {run.run_id for run in (await store.claim(a_claim())).runs} == {before, after}
-    finally:
-        embedded.stop()
-
-
-async def test_a_pipeline_does_not_start_without_redis(folder: Path) -> None:
-    dial = Dial(f"unix://{folder}/nothing.sock")
-    with pytest.raises(StoreUnavailable):
-        await Pipeline(dial, load_scripts(), "p").start()
-    await dial.close()
-
-
-async def test_calls_under_way_fail_when_the_pipeline_stops(redis_url: str, prefix: str, redis: RedisCommand) -> None:
-    async with pipeline_to(redis_url, prefix) as (pipeline, store):
-        await redis("CLIENT", "PAUSE", 60_000, "WRITE")
-        try:
-            sent = store.enqueue(a_run())
-            await call_is_postponed(redis)
-            queued = store.enqueue(a_run())
-            await pipeline.stop()
-        finally:
-            await redis("CLIENT", "UNPAUSE")
-        for call in (sent, queued):
-            with pytest.raises(StoreUnavailable):
-                await asyncio.wait_for(call, WITHIN_S)

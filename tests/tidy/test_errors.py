@@ -39,6 +39,6 @@ def test_the_sdk_knows_every_reason_a_client_can_meet() -> None:
     met_by_workers_only = {"LEASE_LOST", "REVISION_UNSUPPORTED", "PROTOCOL_VIOLATION", "SESSION_SILENT"}
     met_by_workers_only |= {"SESSION_SUPERSEDED"}
     met_at_start_only = {"PREFIX_TAKEN", "REDIS_UNFIT"}
-    told_by_reason_only = {"RESET_NOT_ALLOWED", "STORE_FULL", "TOO_MANY_WAITERS"}
+    told_by_reason_only = {"INTERNAL", "RESET_NOT_ALLOWED", "STORE_FULL", "TOO_MANY_WAITERS"}
     known = set(ERRORS) | met_by_workers_only | met_at_start_only | told_by_reason_only
     assert {kind.reason for kind in _refusals()} == known

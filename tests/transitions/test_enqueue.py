@@ -163,7 +163,7 @@ async def test_a_repeated_request_creates_nothing(store: Store, redis: RedisComm
     before = await everything(redis, keys)
     store.now_ms = START_MS + 1000
     repeated = a_run(run_id=run_id, input=Payload(b"other"), priority=9, available_at_ms=START_MS + 9000)
-    assert await store.enqueue(repeated) == StartedRun(run_id, was_created=True)
+    assert await store.enqueue(repeated) == StartedRun(run_id, was_created=True, is_repeat=True)
     assert await everything(redis, keys) == before
 
 
@@ -172,7 +172,7 @@ async def test_a_request_repeated_at_the_same_moment_creates_one_run(
 ) -> None:
     run = a_run(idempotency_key="k")
     answers = await asyncio.gather(*(store.enqueue(run) for _ in range(5)))
-    assert answers == [StartedRun(run.run_id, was_created=True)] * 5
+    assert answers == [StartedRun(run.run_id, was_created=True, is_repeat=number > 0) for number in range(5)]
     assert await lane_of(redis, keys) == [run.run_id]
 
 

@@ -16,19 +16,23 @@ from redflow_server.store.wire import Argument
 class RunScripts(Scripted):
     """Starting, reading and canceling runs."""
 
-    def enqueue(self, run: NewRun) -> Future[StartedRun]:
-        """Starts a run, or answers the one its key names. Raises WorkflowNotFound, IdempotencyKeyReused."""
+    def enqueue(self, run: NewRun, told: str = "") -> Future[StartedRun]:
+        """Starts a run, or answers the one its key names; of the end of a new one the gateway `told` hears. Raises
+        WorkflowNotFound, IdempotencyKeyReused.
+        """
         arguments: tuple[Argument, ...] = (
             *(self._now, run.run_id, run.workflow, run.queue or "", run.max_attempts or "", run.priority),
             *(int(run.is_typed), run.input.data, codec.encode_meta(run.input), run.input.digest),
             "" if run.available_at_ms is None else run.available_at_ms,
-            *(run.idempotency_key or "", run.idempotency_ttl_ms, run.on_input_mismatch),
+            *(run.idempotency_key or "", run.idempotency_ttl_ms, run.on_input_mismatch, told),
         )
 
         def read(reply: codec.Reply) -> StartedRun:
             match codec.text(reply[0]):
                 case "created":
                     return StartedRun(run.run_id, was_created=True)
+                case "repeated":
+                    return StartedRun(run.run_id, was_created=True, is_repeat=True)
                 case "existing":
                     return StartedRun(codec.text(reply[1]), was_created=False, input_differs=reply[2] == 1)
                 case "key_reused":

@@ -1,8 +1,8 @@
 -- Leases queued runs to one session, from its lanes in turn.
 -- KEYS    prefix
 -- ARGS    now session epoch gateway count lease_ms secret max_bytes max_steps max_step_bytes ...lanes(queue workflow)
--- RETURNS emptied-flags runs(id lane attempt max_attempts deliveries time_left parent failure input input_meta steps); a
---         failure is there when its handler is to be run
+-- RETURNS emptied-flags runs(id lane attempt max_attempts deliveries time_left parent failure input input_meta steps)
+--         lane_change; a failure is there when its handler is to be run
 -- EMITS   lane, due, finished, resolved, stop
 -- REPEAT  no
 --@include claimable grant relief
@@ -64,4 +64,4 @@ for i, lane in ipairs(lanes) do
   emptied[i] = 1 - redis.call('EXISTS', lane.key)
   if emptied[i] == 1 then redis.call('ZREM', LANES, lane.name) end
 end
-return {emptied, claimed}
+return {emptied, claimed, tonumber(redis.call('GET', LANE_SEQ) or 0)}

@@ -1,14 +1,15 @@
--- Starts a run, or answers the one that its idempotency key names.
+-- Starts a run, or answers the one that its idempotency key names. Of the end of a new one the gateway `told` hears.
 -- KEYS    prefix
 -- ARGS    now run_id workflow queue max_attempts priority typed input input_meta digest available_at key key_ttl_ms mismatch
--- RETURNS created | existing id differs | unknown_workflow | key_reused id
+--         told
+-- RETURNS created | repeated | existing id differs | unknown_workflow | key_reused id
 -- EMITS   lane, due
 -- REPEAT  yes
 -- BATCH   yes
 --@include keyed place routed start
 local start = {id = ARGV[2], workflow = ARGV[3], queue = ARGV[4], max_attempts = ARGV[5], priority = ARGV[6],
   typed = ARGV[7], input = ARGV[8], input_meta = ARGV[9], digest = ARGV[10], available_at = ARGV[11], key = ARGV[12],
-  key_ttl = tonumber(ARGV[13])}
+  key_ttl = tonumber(ARGV[13]), waiters = ARGV[15] ~= '' and ARGV[15] or nil}
 
 local function answer_existing(run)
   local differs = run.inputDigest ~= nil and run.inputDigest ~= start.digest
@@ -21,7 +22,7 @@ end
 local repeated = read_run(start.id)
 if repeated then
   place(repeated)
-  return {'created'}
+  return {'repeated'}
 end
 local existing = start.key ~= '' and find_by_key(start.workflow, start.key)
 if existing then return answer_existing(existing) end

@@ -156,7 +156,7 @@ Global___BatchStartRunsRequest: typing_extensions.TypeAlias = BatchStartRunsRequ
 
 @typing.final
 class StartRefusal(google.protobuf.message.Message):
-    """Why one run of a batch was not started."""
+    """Why one run was not started."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -437,14 +437,48 @@ class WaitRunResponse(google.protobuf.message.Message):
 Global___WaitRunResponse: typing_extensions.TypeAlias = WaitRunResponse
 
 @typing.final
-class WaitRunsRequest(google.protobuf.message.Message):
+class NumberedStart(google.protobuf.message.Message):
+    """A run to start."""
+
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    NUMBER_FIELD_NUMBER: builtins.int
+    RUN_FIELD_NUMBER: builtins.int
+    WAIT_FIELD_NUMBER: builtins.int
+    number: builtins.int
+    """Of the caller's choice; the answer has it too."""
+    wait: builtins.bool
+    """Wait for its end, as for those in `run_ids`. The answer to the start may come with it."""
+    @property
+    def run(self) -> Global___StartRunRequest: ...
+    def __init__(
+        self,
+        *,
+        number: builtins.int = ...,
+        run: Global___StartRunRequest | None = ...,
+        wait: builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["run", b"run"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["number", b"number", "run", b"run", "wait", b"wait"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___NumberedStart: typing_extensions.TypeAlias = NumberedStart
+
+@typing.final
+class ExecuteRunsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STARTS_FIELD_NUMBER: builtins.int
     RUN_IDS_FIELD_NUMBER: builtins.int
     FORGOTTEN_RUN_IDS_FIELD_NUMBER: builtins.int
     @property
+    def starts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___NumberedStart]:
+        """At most 1,000."""
+
+    @property
     def run_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """At most 10,000 on one stream at a time."""
+        """Runs whose ends are waited for: at most 10,000 on one stream at a time, with those that were started on it."""
 
     @property
     def forgotten_run_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
@@ -453,20 +487,53 @@ class WaitRunsRequest(google.protobuf.message.Message):
     def __init__(
         self,
         *,
+        starts: collections.abc.Iterable[Global___NumberedStart] | None = ...,
         run_ids: collections.abc.Iterable[builtins.str] | None = ...,
         forgotten_run_ids: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["forgotten_run_ids", b"forgotten_run_ids", "run_ids", b"run_ids"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["forgotten_run_ids", b"forgotten_run_ids", "run_ids", b"run_ids", "starts", b"starts"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
-Global___WaitRunsRequest: typing_extensions.TypeAlias = WaitRunsRequest
+Global___ExecuteRunsRequest: typing_extensions.TypeAlias = ExecuteRunsRequest
 
 @typing.final
-class WaitRunsResponse(google.protobuf.message.Message):
+class StartAnswer(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    NUMBER_FIELD_NUMBER: builtins.int
+    STARTED_FIELD_NUMBER: builtins.int
+    REFUSED_FIELD_NUMBER: builtins.int
+    number: builtins.int
+    @property
+    def started(self) -> Global___StartRunResponse: ...
+    @property
+    def refused(self) -> Global___StartRefusal: ...
+    def __init__(
+        self,
+        *,
+        number: builtins.int = ...,
+        started: Global___StartRunResponse | None = ...,
+        refused: Global___StartRefusal | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["refused", b"refused", "result", b"result", "started", b"started"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["number", b"number", "refused", b"refused", "result", b"result", "started", b"started"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_result: typing_extensions.TypeAlias = typing.Literal["started", "refused"]
+    _WhichOneofArgType_result: typing_extensions.TypeAlias = typing.Literal["result", b"result"]
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_result) -> _WhichOneofReturnType_result | None: ...
+
+Global___StartAnswer: typing_extensions.TypeAlias = StartAnswer
+
+@typing.final
+class ExecuteRunsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STARTS_FIELD_NUMBER: builtins.int
     RUNS_FIELD_NUMBER: builtins.int
     UNKNOWN_RUN_IDS_FIELD_NUMBER: builtins.int
+    @property
+    def starts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StartAnswer]: ...
     @property
     def runs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[redflow_sdk.proto.v1.run_pb2.Run]:
         """Runs that have ended, with payloads."""
@@ -478,13 +545,14 @@ class WaitRunsResponse(google.protobuf.message.Message):
     def __init__(
         self,
         *,
+        starts: collections.abc.Iterable[Global___StartAnswer] | None = ...,
         runs: collections.abc.Iterable[redflow_sdk.proto.v1.run_pb2.Run] | None = ...,
         unknown_run_ids: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["runs", b"runs", "unknown_run_ids", b"unknown_run_ids"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["runs", b"runs", "starts", b"starts", "unknown_run_ids", b"unknown_run_ids"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
-Global___WaitRunsResponse: typing_extensions.TypeAlias = WaitRunsResponse
+Global___ExecuteRunsResponse: typing_extensions.TypeAlias = ExecuteRunsResponse
 
 @typing.final
 class CompleteTokenRequest(google.protobuf.message.Message):

@@ -70,10 +70,10 @@ class RunServiceStub(object):
                 request_serializer=redflow_dot_api_dot_v1_dot_run__service__pb2.WaitRunRequest.SerializeToString,
                 response_deserializer=redflow_dot_api_dot_v1_dot_run__service__pb2.WaitRunResponse.FromString,
                 _registered_method=True)
-        self.WaitRuns = channel.stream_stream(
-                '/redflow.api.v1.RunService/WaitRuns',
-                request_serializer=redflow_dot_api_dot_v1_dot_run__service__pb2.WaitRunsRequest.SerializeToString,
-                response_deserializer=redflow_dot_api_dot_v1_dot_run__service__pb2.WaitRunsResponse.FromString,
+        self.ExecuteRuns = channel.stream_stream(
+                '/redflow.api.v1.RunService/ExecuteRuns',
+                request_serializer=redflow_dot_api_dot_v1_dot_run__service__pb2.ExecuteRunsRequest.SerializeToString,
+                response_deserializer=redflow_dot_api_dot_v1_dot_run__service__pb2.ExecuteRunsResponse.FromString,
                 _registered_method=True)
         self.CompleteToken = channel.unary_unary(
                 '/redflow.api.v1.RunService/CompleteToken',
@@ -146,9 +146,10 @@ class RunServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def WaitRuns(self, request_iterator, context):
-        """Waits for many runs, which the caller names as it goes; each is sent once, when it has ended. When the caller has
-        closed its side, the stream ends with the last of them. Refused: INVALID_INPUT, TOO_MANY_WAITERS.
+    def ExecuteRuns(self, request_iterator, context):
+        """Starts runs and waits for the ends of runs, as the caller names them; each start is answered by its number, each end
+        is sent once. Starts are safe to repeat like StartRun. When the caller has closed its side, the stream ends with the
+        last answer. Refused: INVALID_INPUT, TOO_MANY_WAITERS; a start by itself what StartRun is refused for.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -213,10 +214,10 @@ def add_RunServiceServicer_to_server(servicer, server):
                     request_deserializer=redflow_dot_api_dot_v1_dot_run__service__pb2.WaitRunRequest.FromString,
                     response_serializer=redflow_dot_api_dot_v1_dot_run__service__pb2.WaitRunResponse.SerializeToString,
             ),
-            'WaitRuns': grpc.stream_stream_rpc_method_handler(
-                    servicer.WaitRuns,
-                    request_deserializer=redflow_dot_api_dot_v1_dot_run__service__pb2.WaitRunsRequest.FromString,
-                    response_serializer=redflow_dot_api_dot_v1_dot_run__service__pb2.WaitRunsResponse.SerializeToString,
+            'ExecuteRuns': grpc.stream_stream_rpc_method_handler(
+                    servicer.ExecuteRuns,
+                    request_deserializer=redflow_dot_api_dot_v1_dot_run__service__pb2.ExecuteRunsRequest.FromString,
+                    response_serializer=redflow_dot_api_dot_v1_dot_run__service__pb2.ExecuteRunsResponse.SerializeToString,
             ),
             'CompleteToken': grpc.unary_unary_rpc_method_handler(
                     servicer.CompleteToken,
@@ -435,7 +436,7 @@ class RunService(object):
             _registered_method=True)
 
     @staticmethod
-    def WaitRuns(request_iterator,
+    def ExecuteRuns(request_iterator,
             target,
             options=(),
             channel_credentials=None,
@@ -448,9 +449,9 @@ class RunService(object):
         return grpc.experimental.stream_stream(
             request_iterator,
             target,
-            '/redflow.api.v1.RunService/WaitRuns',
-            redflow_dot_api_dot_v1_dot_run__service__pb2.WaitRunsRequest.SerializeToString,
-            redflow_dot_api_dot_v1_dot_run__service__pb2.WaitRunsResponse.FromString,
+            '/redflow.api.v1.RunService/ExecuteRuns',
+            redflow_dot_api_dot_v1_dot_run__service__pb2.ExecuteRunsRequest.SerializeToString,
+            redflow_dot_api_dot_v1_dot_run__service__pb2.ExecuteRunsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -33,9 +33,10 @@ class RunServiceStub:
     """Asks for a run to end as canceled. Safe to repeat. Refused: RUN_NOT_FOUND."""
     WaitRun: grpc.aio.UnaryUnaryMultiCallable[redflow_sdk.proto.api.v1.run_service_pb2.WaitRunRequest, redflow_sdk.proto.api.v1.run_service_pb2.WaitRunResponse]
     """Waits until a run has ended, at most 50 seconds; `done` is false when it has not. Refused: RUN_NOT_FOUND."""
-    WaitRuns: grpc.aio.StreamStreamMultiCallable[redflow_sdk.proto.api.v1.run_service_pb2.WaitRunsRequest, redflow_sdk.proto.api.v1.run_service_pb2.WaitRunsResponse]
-    """Waits for many runs, which the caller names as it goes; each is sent once, when it has ended. When the caller has
-    closed its side, the stream ends with the last of them. Refused: INVALID_INPUT, TOO_MANY_WAITERS.
+    ExecuteRuns: grpc.aio.StreamStreamMultiCallable[redflow_sdk.proto.api.v1.run_service_pb2.ExecuteRunsRequest, redflow_sdk.proto.api.v1.run_service_pb2.ExecuteRunsResponse]
+    """Starts runs and waits for the ends of runs, as the caller names them; each start is answered by its number, each end
+    is sent once. Starts are safe to repeat like StartRun. When the caller has closed its side, the stream ends with the
+    last answer. Refused: INVALID_INPUT, TOO_MANY_WAITERS; a start by itself what StartRun is refused for.
     """
     CompleteToken: grpc.aio.UnaryUnaryMultiCallable[redflow_sdk.proto.api.v1.run_service_pb2.CompleteTokenRequest, redflow_sdk.proto.api.v1.run_service_pb2.CompleteTokenResponse]
     """Completes or fails a wait for a token, once. Refused: TOKEN_NOT_FOUND, NOT_WAITING."""
@@ -98,13 +99,14 @@ class RunServiceServicer:
     ) -> collections.abc.Awaitable[redflow_sdk.proto.api.v1.run_service_pb2.WaitRunResponse]:
         """Waits until a run has ended, at most 50 seconds; `done` is false when it has not. Refused: RUN_NOT_FOUND."""
 
-    def WaitRuns(
+    def ExecuteRuns(
         self,
-        request_iterator: collections.abc.AsyncIterator[redflow_sdk.proto.api.v1.run_service_pb2.WaitRunsRequest],
-        context: grpc.aio.ServicerContext[collections.abc.AsyncIterator[redflow_sdk.proto.api.v1.run_service_pb2.WaitRunsRequest], collections.abc.AsyncIterator[redflow_sdk.proto.api.v1.run_service_pb2.WaitRunsResponse]],
-    ) -> collections.abc.AsyncIterator[redflow_sdk.proto.api.v1.run_service_pb2.WaitRunsResponse]:
-        """Waits for many runs, which the caller names as it goes; each is sent once, when it has ended. When the caller has
-        closed its side, the stream ends with the last of them. Refused: INVALID_INPUT, TOO_MANY_WAITERS.
+        request_iterator: collections.abc.AsyncIterator[redflow_sdk.proto.api.v1.run_service_pb2.ExecuteRunsRequest],
+        context: grpc.aio.ServicerContext[collections.abc.AsyncIterator[redflow_sdk.proto.api.v1.run_service_pb2.ExecuteRunsRequest], collections.abc.AsyncIterator[redflow_sdk.proto.api.v1.run_service_pb2.ExecuteRunsResponse]],
+    ) -> collections.abc.AsyncIterator[redflow_sdk.proto.api.v1.run_service_pb2.ExecuteRunsResponse]:
+        """Starts runs and waits for the ends of runs, as the caller names them; each start is answered by its number, each end
+        is sent once. Starts are safe to repeat like StartRun. When the caller has closed its side, the stream ends with the
+        last answer. Refused: INVALID_INPUT, TOO_MANY_WAITERS; a start by itself what StartRun is refused for.
         """
 
     def CompleteToken(

@@ -14,6 +14,7 @@ local function start_run(start)
   if start.priority ~= '0' then put(run, 'priority', start.priority) end
   if start.typed == '1' or start.is_known then put(run, 'typed', '1') end
   put(run, 'parentRunId', start.parent)
+  put(run, 'waiters', start.waiters)
   put(run, 'eventSeq', start.event_seq or redis.call('GET', EVENT_SEQ) or nil)
   if start.key ~= '' then
     put(run, 'idempotencyKey', start.key)

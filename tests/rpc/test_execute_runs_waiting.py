@@ -1,72 +1,27 @@
-"""RunService.WaitRuns: one stream on which a caller waits for many runs, which it names as it goes."""
+"""RunService.ExecuteRuns: one stream on which a caller waits for many runs, which it names as it goes."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import grpc
 import pytest
-import pytest_asyncio
 
-from redflow_sdk.proto.api.v1 import run_service_pb2 as pb
-from redflow_server.engine import run_watch
+from redflow_server.engine import client_runs
 from redflow_server.gateway import Gateway
 from tests.conftest import StartGateway
 from tests.eventually import eventually
 from tests.rpc.calls import Calls, refused
 from tests.rpc.conftest import CallsTo, OpenWorker
 from tests.rpc.items import a_result
+from tests.rpc.run_stream import RunStream
 
 WITHIN_S = 5.0
 
 
-class Stream:
-    """A caller's stream."""
-
-    def __init__(self, calls: Calls) -> None:
-        self.call = calls.runs.WaitRuns()
-        self._left: list[tuple[str, bytes | None]] = []
-
-    async def want(self, *run_ids: str) -> None:
-        await self.call.write(pb.WaitRunsRequest(run_ids=run_ids))
-
-    async def forget(self, *run_ids: str) -> None:
-        await self.call.write(pb.WaitRunsRequest(forgotten_run_ids=run_ids))
-
-    async def read(self) -> pb.WaitRunsResponse:
-        response = await asyncio.wait_for(self.call.read(), WITHIN_S)
-        assert isinstance(response, pb.WaitRunsResponse), "the stream has ended"
-        return response
-
-    async def ended(self, count: int) -> list[str]:
-        """The ids of so many runs, in the order in which they were told."""
-        found: list[str] = []
-        while len(found) < count:
-            found += [run.run_id for run in (await self.read()).runs]
-        return found
-
-
-@pytest_asyncio.fixture
-async def open_stream() -> AsyncIterator[Callable[[Calls], Stream]]:
-    opened: list[Stream] = []
-
-    def open_one(calls: Calls) -> Stream:
-        opened.append(Stream(calls))
-        return opened[-1]
-
-    yield open_one
-    for stream in opened:
-        stream.call.cancel()
-
-
-@pytest.fixture
-def stream(calls: Calls, open_stream: Callable[[Calls], Stream]) -> Stream:
-    return open_stream(calls)
-
-
 async def test_each_run_is_told_once_with_its_payloads_when_it_has_ended(
-    stream: Stream, gateway: Gateway, calls: Calls, open_worker: OpenWorker
+    stream: RunStream, gateway: Gateway, calls: Calls, open_worker: OpenWorker
 ) -> None:
     worker = await open_worker("w", slot_limit=3)
     before, after, never = await calls.start_many(3)
@@ -86,7 +41,7 @@ async def test_each_run_is_told_once_with_its_payloads_when_it_has_ended(
 async def test_runs_are_named_while_others_are_waited_for_and_heard_of_through_another_gateway(
     start_gateway: StartGateway,
     calls_to: CallsTo,
-    open_stream: Callable[[Calls], Stream],
+    open_stream: Callable[[Calls], RunStream],
     open_worker: OpenWorker,
 ) -> None:
     here, there = await start_gateway(), await start_gateway()
@@ -106,7 +61,7 @@ async def test_runs_are_named_while_others_are_waited_for_and_heard_of_through_a
 
 
 async def test_a_run_that_does_not_exist_is_told_as_such_and_holds_up_no_other(
-    stream: Stream, calls: Calls, open_worker: OpenWorker
+    stream: RunStream, calls: Calls, open_worker: OpenWorker
 ) -> None:
     worker = await open_worker("w")
     run_id = await calls.start()
@@ -124,7 +79,7 @@ async def test_a_run_that_does_not_exist_is_told_as_such_and_holds_up_no_other(
 
 
 async def test_one_that_is_forgotten_is_not_told_and_may_be_named_again(
-    stream: Stream, gateway: Gateway, calls: Calls, open_worker: OpenWorker
+    stream: RunStream, gateway: Gateway, calls: Calls, open_worker: OpenWorker
 ) -> None:
     worker = await open_worker("w", slot_limit=2)
     forgotten, other = await calls.start_many(2)
@@ -142,7 +97,7 @@ async def test_one_that_is_forgotten_is_not_told_and_may_be_named_again(
 
 
 async def test_when_the_caller_has_closed_its_side_the_stream_ends_with_the_last_run(
-    stream: Stream, calls: Calls, open_worker: OpenWorker
+    stream: RunStream, calls: Calls, open_worker: OpenWorker
 ) -> None:
     worker = await open_worker("w")
     run_id = await calls.start()
@@ -157,7 +112,7 @@ async def test_when_the_caller_has_closed_its_side_the_stream_ends_with_the_last
 
 
 async def test_a_stream_that_breaks_off_waits_for_nothing_any_more(
-    stream: Stream, gateway: Gateway, calls: Calls
+    stream: RunStream, gateway: Gateway, calls: Calls
 ) -> None:
     await stream.want(*await calls.start_many(20))
     await eventually(lambda: gateway._waiters.count == 20)
@@ -168,9 +123,9 @@ async def test_a_stream_that_breaks_off_waits_for_nothing_any_more(
 
 
 async def test_too_many_on_one_stream_are_refused_and_nothing_is_waited_for(
-    stream: Stream, gateway: Gateway, calls: Calls, monkeypatch: pytest.MonkeyPatch
+    stream: RunStream, gateway: Gateway, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_watch, "MAX_WANTED", 3)
+    monkeypatch.setattr(client_runs, "MAX_WANTED", 3)
     await stream.want(*await calls.start_many(4))
 
     answer = await refused(stream.read())
