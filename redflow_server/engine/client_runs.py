@@ -20,6 +20,8 @@ from redflow_server.store.store import Store
 from redflow_server.telemetry import Telemetry
 
 MAX_WANTED: Final = 10_000
+MAX_UNTOLD: Final = 10_000
+"""Starts that are under way, or answered and not told: a caller that does not read its stream can have no more."""
 PART_RUNS: Final = 64
 IN_TIME_S: Final = 0.005
 
@@ -41,12 +43,19 @@ class ClientRuns:
         self._ended: deque[str] = deque()
         self._unknown: deque[str] = deque()
         self._is_due = asyncio.Event()
+        self._has_room = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
         self._is_complete = False
         self._is_closed = False
         self._refusal: Refusal | None = None
 
     # ---- starting ----
+
+    async def room(self) -> None:
+        """Waits until more may be named."""
+        while self._starting + len(self._answers) > MAX_UNTOLD and not self._is_closed:
+            self._has_room.clear()
+            await self._has_room.wait()
 
     def start(self, number: int, run: NewRun) -> None:
         """Starts a run; what becomes of it is told under this number."""
@@ -173,6 +182,7 @@ class ClientRuns:
     def close(self) -> None:
         """Waits for nothing any more."""
         self._is_closed = True
+        self._has_room.set()
         self.forget(tuple(self._wanted))
 
     async def take(self) -> RunNews | None:
@@ -208,6 +218,7 @@ class ClientRuns:
             else:  # whoever waits for this one asks for it by a call, which says so
                 self._telemetry.fault("reading a run that has ended", found)
         answers = [self._answers.popleft() for _ in range(len(self._answers))]
+        self._has_room.set()
         return RunNews(tuple(answers), tuple(runs), tuple(unknown))
 
     async def _read(self, run_ids: Iterable[str]) -> list[Run | BaseException]:

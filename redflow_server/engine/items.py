@@ -30,8 +30,10 @@ from redflow_server.domain.leases import (
     Suspend,
     Suspended,
 )
+from redflow_server.domain.runs import NewRun
 from redflow_server.domain.session import Effect, Item, ItemAnswer, ItemStatus, RefusedItem
 from redflow_server.domain.states import RunStatus, StepStatus
+from redflow_server.domain.waits import ChildWait
 from redflow_server.engine.resolutions import Resolutions
 from redflow_server.engine.send_queue import SendQueue
 from redflow_server.engine.slots import HeldRun, Slots
@@ -75,6 +77,7 @@ class Items:
         send_queue: SendQueue,
         telemetry: Telemetry,
         on_room: Callable[[], None],
+        on_start: Callable[[str, str | None], None],
     ) -> None:
         self._store = store
         self._slots = slots
@@ -82,6 +85,7 @@ class Items:
         self._send_queue = send_queue
         self._telemetry = telemetry
         self._on_room = on_room
+        self._on_start = on_start
         self._blocked: dict[str, tuple[int, float]] = {}
 
     def take(self, item: Item | RefusedItem) -> None:
@@ -104,6 +108,8 @@ class Items:
             held.suspensions += is_suspension
             if isinstance(item.effect, WAITS):
                 held.open_waits.update(wait.name for wait in item.effect.waits)
+        for run in _runs_started(item.effect):
+            self._on_start(run.workflow, run.queue)
         self._apply(item.effect).add_done_callback(partial(self._answered, item, held))
 
     def _apply(self, effect: Effect) -> Applied:
@@ -253,6 +259,17 @@ class Items:
         self._send_queue.answer(
             ItemAnswer(request_id, ItemStatus.UNAVAILABLE, "STORE_UNAVAILABLE", message, retry_delay_ms=delay_ms)
         )
+
+
+def _runs_started(effect: Effect) -> tuple[NewRun, ...]:
+    """The runs that are to be started, but for those of the subscribers of an event, which nobody here knows."""
+    match effect:
+        case StartStep(start=start):
+            return (start,)
+        case BeginWaits(waits=waits) | Suspend(waits=waits):
+            return tuple(wait.target.start for wait in waits if isinstance(wait.target, ChildWait))
+        case _:
+            return ()
 
 
 def _reason(outcome: Outcome) -> str:

@@ -70,6 +70,7 @@ class WorkerSession:
         timing: Timing,
         telemetry: Telemetry,
         on_room: Callable[[], None],
+        on_start: Callable[[str, str | None], None],
     ) -> None:
         self.session_id = stamp.session_id
         self.opening = opening
@@ -96,6 +97,7 @@ class WorkerSession:
             send_queue=self.send_queue,
             telemetry=telemetry,
             on_room=self._on_room,
+            on_start=on_start,
         )
 
     @property

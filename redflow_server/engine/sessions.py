@@ -91,6 +91,7 @@ class Sessions:
             timing=self._timing,
             telemetry=self._telemetry,
             on_room=self._dispatcher.wake,
+            on_start=self._dispatcher.expect,
         )
         registrations = await self._registry.register_for(opening)
         session.lanes = _lanes(opening, registrations)

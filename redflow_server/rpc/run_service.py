@@ -115,6 +115,7 @@ async def _read_requests(requests: AsyncIterator[pb.ExecuteRunsRequest], runs: C
                 _begin(start, runs)
             runs.forget(request.forgotten_run_ids)
             runs.want(request.run_ids)
+            await runs.room()
     except Refusal as refusal:
         runs.refuse(refusal)
     except (grpc.aio.UsageError, grpc.RpcError, asyncio.InvalidStateError):
