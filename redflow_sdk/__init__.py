@@ -36,6 +36,7 @@ from redflow_sdk.errors import (
     UnknownWorkflowError,
 )
 from redflow_sdk.handle import RunHandle
+from redflow_sdk.health import WorkerHealth
 from redflow_sdk.records import (
     CronTrigger,
     Event,
@@ -103,6 +104,7 @@ __all__ = [
     "UnknownWorkflowError",
     "WaitingFor",
     "Worker",
+    "WorkerHealth",
     "WorkerInfo",
     "Workflow",
     "WorkflowInfo",

@@ -16,7 +16,6 @@ from redflow_sdk._parking import Parking, ParkingRules
 from redflow_sdk._protocol import WorkerProtocol
 from redflow_sdk._run_tasks import watch
 from redflow_sdk._threads import Threads
-from redflow_sdk._types import Value
 from redflow_sdk.workflow import AnyWorkflow
 
 T = TypeVar("T")
@@ -158,7 +157,9 @@ class Crew:
             execution.end_parking()
         if self._executions:
             log.info("draining: %d runs at work have %g s to finish", len(self._executions), grace)
-        await self._grace([task for task, execution in self._tasks.items() if not execution.is_abandoned], grace)
+        at_work = [task for task, execution in self._tasks.items() if not execution.is_abandoned]
+        if at_work:
+            await self.wait_unless_hurried(asyncio.ensure_future(asyncio.wait(at_work)), grace)
         handed_back = [execution.hand_back() for execution in list(self._executions.values())]
         if handed_back:
             log.info("handing back %d runs; they go on elsewhere from their recorded steps", len(handed_back))
@@ -182,16 +183,14 @@ class Crew:
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)
 
-    async def _grace(self, tasks: Collection[asyncio.Task[None]], seconds: float) -> None:
-        """Waits for handlers to finish, unless somebody is in a hurry."""
-        if not tasks:
-            return
+    async def wait_unless_hurried(self, what: asyncio.Future[T], seconds: float | None) -> None:
+        """Waits for something to be done, so long at most, unless somebody is in a hurry; gives it up then."""
         hurry = asyncio.ensure_future(self._hurry.wait())
-        ended = asyncio.ensure_future(asyncio.wait(tasks))
-        awaited: list[asyncio.Future[Value]] = [ended, hurry]
-        await asyncio.wait(awaited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        hurry.cancel()
-        ended.cancel()
+        try:
+            await asyncio.wait((what, hurry), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            hurry.cancel()
+            what.cancel()
 
     def close(self) -> None:
         """Takes no more work."""

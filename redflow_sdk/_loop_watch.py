@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import time
 from typing import Final
 
 log = logging.getLogger("redflow.worker")
@@ -21,6 +22,12 @@ class LoopWatch:
     def __init__(self, loop: asyncio.AbstractEventLoop, thread_id: int) -> None:
         self._loop = loop
         self._thread_id = thread_id
+        self._turned_at = time.monotonic()
+
+    @property
+    def stalled_s(self) -> float:
+        """For how long the loop, or the one that asks it, has not turned. For any thread to read."""
+        return time.monotonic() - self._turned_at
 
     async def run(self) -> None:
         """Watches until the loop is closed. One warning for each time it is blocked."""
@@ -36,6 +43,7 @@ class LoopWatch:
             while not await self._wait(turned):
                 if self._loop.is_closed():
                     return
+            self._turned_at = time.monotonic()
             await asyncio.sleep(PAUSE_S)
 
     async def _wait(self, turned: asyncio.Event) -> bool:

@@ -31,6 +31,7 @@ from redflow_sdk._transport.thread import IoThread, io_thread
 from redflow_sdk._types import Value
 from redflow_sdk.cron import Cron
 from redflow_sdk.errors import InvalidInputError
+from redflow_sdk.health import WorkerHealth
 from redflow_sdk.records import Payload
 from redflow_sdk.workflow import AnyWorkflow, Workflow
 
@@ -49,6 +50,7 @@ class Running:
     crew: Crew
     protocol: WorkerProtocol
     connection: Connection
+    watch: LoopWatch
     ended: asyncio.Future[None]
     """Done when the connection is over for good."""
 
@@ -138,7 +140,7 @@ class Worker:
         # No task of this loop: a program that ends cancels those, and its runs could not be handed back.
         ended = asyncio.wrap_future(io.submit(_keep_connected(protocol, connection, watch)))
         ended.add_done_callback(_log_fault)
-        self._running = Running(io, crew, protocol, connection, ended)
+        self._running = Running(io, crew, protocol, connection, watch, ended)
         return self._running
 
     async def run(self) -> None:
@@ -174,7 +176,9 @@ class Worker:
         running, self._running = self._running, None
         if running is not None:
             self._ending = running
-            await running.io.run(running.protocol.drain())
+            running.io.loop.call_soon_threadsafe(running.protocol.take_no_more)
+            drained = asyncio.ensure_future(running.io.run(running.protocol.wait_drained()))
+            await running.crew.wait_unless_hurried(drained, None)
             await running.crew.finish(self._drain_grace_s if grace is None else grace)
             await _disconnect(running)
 
@@ -186,6 +190,15 @@ class Worker:
             running.io.loop.call_soon_threadsafe(running.protocol.take_no_more)
             await running.crew.abort()
             await _disconnect(running)
+
+    @property
+    def health(self) -> WorkerHealth:
+        """How the worker is at this moment, for the probes of a program that has one. May be read in any thread."""
+        running = self._running or self._ending
+        if running is None or running.ended.done():
+            return WorkerHealth(is_connected=False, is_draining=self._ending is not None, stalled_for=0.0)
+        protocol = running.protocol
+        return WorkerHealth(protocol.is_connected, protocol.is_draining, running.watch.stalled_s)
 
     async def __aenter__(self) -> Worker:
         await self.start()

@@ -56,6 +56,7 @@ PUBLIC = {
     "UnknownWorkflowError",
     "WaitingFor",
     "Worker",
+    "WorkerHealth",
     "WorkerInfo",
     "Workflow",
     "WorkflowInfo",
