@@ -66,7 +66,7 @@ def readiness(health: WorkerHealth) -> Answer:
     return Answer(HTTPStatus.SERVICE_UNAVAILABLE, text)
 
 
-_PROBES: Final = {b"/livez": liveness, b"/readyz": readiness}
+PROBES: Final = {b"/livez": liveness, b"/readyz": readiness}
 
 
 class Probes:
@@ -128,7 +128,7 @@ class Probes:
         request = _REQUEST.match(head)
         if request is None:
             return Answer(HTTPStatus.BAD_REQUEST, "not a request of HTTP/1.1")
-        probe = _PROBES.get(request[2].partition(b"?")[0])
+        probe = PROBES.get(request[2].partition(b"?")[0])
         if probe is None:
             return Answer(HTTPStatus.NOT_FOUND, "there are /livez and /readyz")
         if request[1] != b"GET":
