@@ -12,8 +12,8 @@ from functools import partial
 from typing import TypeVar
 
 from redflow_sdk._hop import Hop
-from redflow_sdk._transport.calls import Calls
-from redflow_sdk._transport.run_stream import Start, Started, Starting
+from redflow_sdk._transport.calls import WAIT_SLICE, Calls
+from redflow_sdk._transport.starts import Asked, Start, Started
 from redflow_sdk._transport.thread import IoThread
 from redflow_sdk.errors import RedflowError
 from redflow_sdk.records import Run
@@ -41,23 +41,21 @@ class ClientLink:
     async def start(self, start: Start, timeout_s: float) -> Started:
         """Starts a run. Raises the refusal, and UnavailableError when there is no answer in time."""
         answer: asyncio.Future[Started] = self._loop.create_future()
-        starting = Starting(start, timeout_s, partial(self._tell, answer))
-        self._said.give(partial(self._start, starting, answer))
+        asked = Asked(start, timeout_s, partial(self._tell, answer))
+        self._said.give(partial(self._start, asked, answer))
         try:
             return await answer
         finally:
             if answer.cancelled():
-                self._said.give(partial(self._runs.give_up, starting))
+                self._said.give(partial(self._runs.give_up, asked))
 
-    async def execute(self, start: Start, timeout_s: float, wait_s: float | None) -> Executed:
-        """Starts a run and waits for its end, without a time for as long as it takes; raises what `start` and `wait`
-        raise.
-        """
+    async def execute(self, start: Start, timeout_s: float, wait_s: float) -> Executed:
+        """Starts a run and waits for its end, at most 45 s; raises what `start` and `wait` raise."""
         answer: asyncio.Future[Started] = self._loop.create_future()
         ended: asyncio.Future[Run | None] = self._loop.create_future()
-        starting = Starting(start, timeout_s, partial(self._tell, answer), partial(self._tell, ended))
-        self._said.give(partial(self._start, starting, answer))
-        until = None if wait_s is None else self._loop.time() + wait_s
+        asked = Asked(start, timeout_s, partial(self._tell, answer), partial(self._tell, ended))
+        self._said.give(partial(self._start, asked, answer))
+        until = self._loop.time() + min(wait_s, WAIT_SLICE)
         try:
             started = await answer
             async with asyncio.timeout_at(until):
@@ -66,7 +64,7 @@ class ClientLink:
             return Executed(started, None)
         finally:
             if not ended.done() or ended.cancelled():
-                self._said.give(partial(self._runs.give_up, starting))
+                self._said.give(partial(self._runs.give_up, asked))
 
     async def wait(self, run_id: str, timeout_s: float) -> Run | None:
         """The run when it ends in time; None when it does not, or the gateway is to be asked by a call. Raises
@@ -86,9 +84,9 @@ class ClientLink:
 
     # ---- on the io thread ----
 
-    def _start(self, starting: Starting, answer: asyncio.Future[Started]) -> None:
+    def _start(self, asked: Asked, answer: asyncio.Future[Started]) -> None:
         if not answer.done():  # else it was given up while it crossed
-            self._runs.start(starting)
+            self._runs.start(asked)
 
     def _tell(self, asked: asyncio.Future[T], outcome: T | RedflowError) -> None:
         self._heard.give(partial(_settle, asked, outcome))

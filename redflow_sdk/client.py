@@ -17,7 +17,7 @@ from redflow_sdk._start import StartOptions, run_start
 from redflow_sdk._step_calls import EmitCall, check_aware, emit_call
 from redflow_sdk._transport.calls import ANSWER_TIME, CALL_TIMEOUT, WAIT_SLICE, Calls
 from redflow_sdk._transport.channel import target_or_default
-from redflow_sdk._transport.run_stream import Start, Started
+from redflow_sdk._transport.starts import Start, Started
 from redflow_sdk._transport.thread import IoThread, io_thread
 from redflow_sdk._types import Value
 from redflow_sdk.errors import InvalidInputError, RunNotFoundError, TokenNotFoundError
@@ -168,15 +168,15 @@ class Client:
     ) -> Value:
         """Starts a run and waits for its output, at most `timeout` seconds. Raises what `start` and `result` raise."""
         start = Start(run_start(workflow, input, StartOptions()), is_typed=isinstance(workflow, Workflow))
-        wait_s = None if timeout is None else max(timeout, 0.0)
-        answer_s = CALL_TIMEOUT if wait_s is None else min(wait_s + ANSWER_TIME, CALL_TIMEOUT)
-        until = math.inf if wait_s is None else time.monotonic() + wait_s
+        wait_s = math.inf if timeout is None else max(timeout, 0.0)
+        answer_s = min(wait_s + ANSWER_TIME, CALL_TIMEOUT)
+        until = time.monotonic() + wait_s
         executed = await self._link().execute(start, answer_s, wait_s)
         handle = self._handle(workflow, executed.started)
         if executed.ended is not None:
             return handle.output_of(executed.ended)
         try:
-            return await handle.result(None if wait_s is None else max(until - time.monotonic(), 0.0))
+            return await handle.result(None if timeout is None else max(until - time.monotonic(), 0.0))
         except TimeoutError:
             raise TimeoutError(f"run {handle.id} has not ended within {timeout} s") from None
 

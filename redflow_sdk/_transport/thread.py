@@ -54,7 +54,7 @@ class IoThread:
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
-    """Uvloop's where that is installed: a call costs a tenth less on it."""
+    """Uvloop's where that is installed: calls cost less on it."""
     try:
         import uvloop
     except ImportError:

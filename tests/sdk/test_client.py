@@ -142,7 +142,6 @@ async def test_the_gateway_is_found_by_the_environment(runs: ScriptedRuns, monke
         (grpc.StatusCode.RESOURCE_EXHAUSTED, "STORE_FULL", RefusedError),
         (grpc.StatusCode.FAILED_PRECONDITION, "OF_A_LATER_GATEWAY", RefusedError),
         (grpc.StatusCode.INTERNAL, "INTERNAL", RefusedError),
-        (grpc.StatusCode.UNIMPLEMENTED, "", RefusedError),
         (grpc.StatusCode.PERMISSION_DENIED, "", RefusedError),
     ],
     ids=str,
