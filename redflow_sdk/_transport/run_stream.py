@@ -20,7 +20,7 @@ from grpc.aio import EOF
 
 from redflow_sdk._messages import RunStart
 from redflow_sdk._transport import convert
-from redflow_sdk._transport.channel import error_of, refusal_of
+from redflow_sdk._transport.channel import closed, error_of, refusal_of
 from redflow_sdk.errors import RedflowError, RunNotFoundError, UnavailableError
 from redflow_sdk.proto.api.v1 import run_service_pb2 as pb
 from redflow_sdk.proto.api.v1 import run_service_pb2_grpc
@@ -116,7 +116,7 @@ class RunStream:
     def start(self, starting: Starting) -> None:
         """Starts a run; tells, once, what became of that."""
         if self._is_closed:
-            starting.answered(_closed())
+            starting.answered(closed())
             return
         if starting.heard is not None and not self._has_room:
             starting.heard(None)
@@ -205,7 +205,7 @@ class RunStream:
     def want(self, run_id: str, heard: Heard) -> None:
         """Tells, once, how the wait for a run has ended."""
         if self._is_closed:
-            heard(_closed())
+            heard(closed())
             return
         if run_id not in self._waiting:
             if not self._has_room:
@@ -239,7 +239,7 @@ class RunStream:
         self._is_closed = True
         if self._keeping is not None:
             self._keeping.cancel()
-        self._tell_all(_closed())
+        self._tell_all(closed())
 
     def _tell_all(self, error: RedflowError) -> None:
         for number in tuple(self._unanswered):
@@ -325,10 +325,6 @@ class RunStream:
             for run_id in response.unknown_run_ids:
                 self._tell(run_id, RunNotFoundError(f"there is no run {run_id}", "RUN_NOT_FOUND"))
         assert response is EOF
-
-
-def _closed() -> UnavailableError:
-    return UnavailableError("the client was closed", "CANCELLED")
 
 
 def _start_request(start: Start) -> pb.StartRunRequest:
