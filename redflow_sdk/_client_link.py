@@ -1,24 +1,27 @@
-"""The way between a caller's loop and the io thread for what callers ask most: starts of runs, waits for their ends.
+"""The way between a caller's loop and the io thread.
 
-What is asked in one turn of the loop crosses in one hop, and so do the answers.
+What callers ask most, starts of runs and waits for their ends, crosses in one hop if it is asked in one turn of the
+loop, and so do the answers.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from redflow_sdk._hop import Hop
 from redflow_sdk._transport.calls import WAIT_SLICE, Calls
 from redflow_sdk._transport.starts import Asked, Start, Started
 from redflow_sdk._transport.thread import IoThread
+from redflow_sdk._types import Value
 from redflow_sdk.errors import RedflowError
 from redflow_sdk.records import Run
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +33,25 @@ class Executed:
 
 
 class ClientLink:
-    """Of one client and one loop."""
+    """Of one client and one loop, which may be the one of the io thread."""
 
-    def __init__(self, calls: Calls, io: IoThread) -> None:
+    def __init__(self, calls: Calls, io: IoThread, loop: asyncio.AbstractEventLoop) -> None:
+        self._calls = calls
         self._runs = calls.run_stream
-        self._loop = asyncio.get_running_loop()
+        self._io = io
+        self._loop = loop
         self._said: Hop[Callable[[], None]] = Hop(self._loop, io.loop, _do)
         self._heard: Hop[Callable[[], None]] = Hop(io.loop, self._loop, _do)
+
+    async def call(
+        self, method: Callable[Concatenate[Calls, P], Coroutine[Value, Value, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Makes one of the calls. Raises its refusal, and UnavailableError when there is no answer in time."""
+        return await self._io.run(method(self._calls, *args, **kwargs))
+
+    async def close(self) -> None:
+        """Ends the connection, for all loops."""
+        await self.call(Calls.close)
 
     async def start(self, start: Start, timeout_s: float) -> Started:
         """Starts a run. Raises the refusal, and UnavailableError when there is no answer in time."""

@@ -16,9 +16,9 @@ import grpc
 from grpc.aio import EOF
 
 from redflow_sdk._transport import convert
-from redflow_sdk._transport.channel import refusal_of
+from redflow_sdk._transport.channel import closed, refusal_of
 from redflow_sdk._transport.starts import Asked, Begun, Heard, Outcome, Starts
-from redflow_sdk.errors import RedflowError, RunNotFoundError, UnavailableError
+from redflow_sdk.errors import RedflowError, RunNotFoundError
 from redflow_sdk.proto.api.v1 import run_service_pb2 as pb
 from redflow_sdk.proto.api.v1 import run_service_pb2_grpc
 
@@ -56,7 +56,7 @@ class RunStream:
     def start(self, asked: Asked) -> None:
         """Starts a run; tells, once, what became of that, and with `heard` how it has ended."""
         if self._is_closed:
-            asked.answered(_closed())
+            asked.answered(closed())
             return
         if asked.heard is None or self._has_room:
             self._starts.begin(asked, asked.heard)
@@ -77,7 +77,7 @@ class RunStream:
     def want(self, run_id: str, heard: Heard) -> None:
         """Tells, once, how the wait for a run has ended."""
         if self._is_closed:
-            heard(_closed())
+            heard(closed())
             return
         if run_id not in self._waiting:
             if not self._has_room:
@@ -104,7 +104,7 @@ class RunStream:
         self._is_closed = True
         if self._keeping is not None:
             self._keeping.cancel()
-        self._tell_all(_closed())
+        self._tell_all(closed())
 
     # ---- what is heard ----
 
@@ -205,7 +205,3 @@ class RunStream:
             for run_id in response.untold_run_ids:
                 self._tell(run_id, None)
         assert response is EOF
-
-
-def _closed() -> UnavailableError:
-    return UnavailableError("the client was closed", "CANCELLED")
