@@ -6,13 +6,16 @@ import asyncio
 import dataclasses
 import math
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Final, Literal, TypeVar, overload
 
 from redflow_sdk import converter
+from redflow_sdk._around import Around
 from redflow_sdk._client_link import ClientLink
+from redflow_sdk._messages import RunStart
+from redflow_sdk._sealing import Sealing
 from redflow_sdk._start import StartOptions, run_start
 from redflow_sdk._step_calls import EmitCall, check_aware, emit_call
 from redflow_sdk._transport.calls import ANSWER_TIME, CALL_TIMEOUT, WAIT_SLICE, Calls
@@ -20,13 +23,18 @@ from redflow_sdk._transport.channel import target_or_default
 from redflow_sdk._transport.run_stream import Start, Started
 from redflow_sdk._transport.thread import IoThread, io_thread
 from redflow_sdk._types import Value
+from redflow_sdk.codec import PayloadCodec
 from redflow_sdk.errors import InvalidInputError, RunNotFoundError, TokenNotFoundError
 from redflow_sdk.handle import RunHandle
+from redflow_sdk.middleware import Middleware
 from redflow_sdk.records import Failure, Payload, Run, RunStatus, Schedule, Stats, Step, WorkerInfo, WorkflowInfo
 from redflow_sdk.workflow import AnyWorkflow, Workflow
 
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
+
+FAILURE_BYTES: Final = 256 * 1024
+"""How large the failure of a token may be."""
 
 
 class RunList:
@@ -43,7 +51,7 @@ class RunList:
             calls, io = self._client.connection()
             page = await io.run(calls.list_runs(self._status, self._workflow, 200, 0, token))
             for run in page.runs:
-                yield run
+                yield self._client.sealing.opened_run(run)
             token = page.next_page_token
             if not token:
                 return
@@ -53,20 +61,31 @@ class RunList:
         calls, io = self._client.connection()
         limit, offset = max(1, min(limit, 500)), max(0, offset)
         page = await io.run(calls.list_runs(self._status, self._workflow, limit, offset, ""))
-        return list(page.runs)
+        return list(map(self._client.sealing.opened_run, page.runs))
 
 
 class Client:
     """Talks to a gateway at `target` (`host:port`; default REDFLOW_TARGET, or localhost:7379).
 
-    Connects with the first call. Calls are repeated while the gateway is away, at most for 15 s.
+    Connects with the first call. Calls are repeated while the gateway is away, at most for 15 s. `codec` encodes all
+    values that are sent, and decodes those that come; one that it does not decode is given as a Payload. `middleware`
+    is told of starts and events. Raises InvalidInputError for arguments that make no sense.
 
         async with Client() as client:
             greeting = await client.execute(greet, "Ada")
     """
 
-    def __init__(self, target: str | None = None) -> None:
+    def __init__(
+        self,
+        target: str | None = None,
+        *,
+        codec: PayloadCodec | None = None,
+        middleware: Sequence[Middleware] = (),
+    ) -> None:
         self._target = target_or_default(target)
+        self.sealing = Sealing(codec, "client")
+        """What the codec does; for the SDK itself."""
+        self._around = Around(middleware)
         self._calls: Calls | None = None
         self._io: IoThread | None = None
         self._links: dict[asyncio.AbstractEventLoop, ClientLink] = {}
@@ -144,14 +163,20 @@ class Client:
             check_aware("available_at", available_at)
         if on_input_mismatch not in ("return", "reject"):
             raise InvalidInputError(f'on_input_mismatch must be "return" or "reject"; got {on_input_mismatch!r}')
-        options = StartOptions(idempotency_key, idempotency_ttl, queue, priority, max_attempts)
+        describe = self.sealing.describe
+        options = StartOptions(idempotency_key, idempotency_ttl, queue, priority, max_attempts, describe)
         start = Start(
-            run_start(workflow, input, options),
+            self._run_start(workflow, input, options),
             available_at,
             rejects_other_input=on_input_mismatch == "reject",
             is_typed=isinstance(workflow, Workflow),
         )
         return self._handle(workflow, await self._link().start(start, CALL_TIMEOUT))
+
+    def _run_start(self, workflow: AnyWorkflow | str, input: Value, options: StartOptions) -> RunStart:
+        start = run_start(workflow, input, options)
+        sealed = self.sealing.sealed("the input", start.input)
+        return dataclasses.replace(start, input=self._around.started("run", start.workflow, sealed))
 
     def _handle(self, workflow: AnyWorkflow | str, started: Started) -> RunHandle[Value]:
         output_type = workflow.output_type if isinstance(workflow, Workflow) else Any
@@ -167,14 +192,15 @@ class Client:
         self, workflow: AnyWorkflow | str, input: object = None, *, timeout: float | None = None
     ) -> Value:
         """Starts a run and waits for its output, at most `timeout` seconds. Raises what `start` and `result` raise."""
-        start = Start(run_start(workflow, input, StartOptions()), is_typed=isinstance(workflow, Workflow))
+        options = StartOptions(describe=self.sealing.describe)
+        start = Start(self._run_start(workflow, input, options), is_typed=isinstance(workflow, Workflow))
         wait_s = None if timeout is None else max(timeout, 0.0)
         answer_s = CALL_TIMEOUT if wait_s is None else min(wait_s + ANSWER_TIME, CALL_TIMEOUT)
         until = math.inf if wait_s is None else time.monotonic() + wait_s
         executed = await self._link().execute(start, answer_s, wait_s)
         handle = self._handle(workflow, executed.started)
         if executed.ended is not None:
-            return handle.output_of(executed.ended)
+            return handle.output_of(self.sealing.opened_run(executed.ended))
         try:
             return await handle.result(None if wait_s is None else max(until - time.monotonic(), 0.0))
         except TimeoutError:
@@ -214,6 +240,8 @@ class Client:
         return await self._emit(dataclasses.replace(call, available_at=check_aware("available_at", available_at)))
 
     async def _emit(self, call: EmitCall) -> list[str]:
+        sealed = self.sealing.sealed("the payload", call.payload)
+        call = dataclasses.replace(call, payload=self._around.started("event", call.event, sealed))
         calls, io = self.connection()
         return await io.run(calls.emit_event(call))
 
@@ -223,11 +251,11 @@ class Client:
         Raises TokenNotFoundError, NotWaitingError when it was completed with something else, has timed out, or its run
         has ended, and SerializationError, UnavailableError.
         """
-        await self._complete(token, Payload(converter.encode(output)))
+        await self._complete(token, self.sealing.sealed("the output", Payload(converter.encode(output))))
 
     async def fail_token(self, token: str, message: str, *, type: str = "TokenFailed") -> None:
         """Fails the step that waits for the token: it raises TokenFailedError. Otherwise like `complete_token`."""
-        await self._complete(token, Failure(type, message))
+        await self._complete(token, self.sealing.sealed_failure(Failure(type, message), FAILURE_BYTES))
 
     async def _complete(self, token: str, outcome: Payload | Failure) -> None:
         if not (isinstance(token, str) and token.isascii()):
@@ -238,7 +266,7 @@ class Client:
     async def list_schedules(self, *, workflow: str | None = None) -> list[Schedule]:
         """The cron schedules in force, of one workflow or of all, by the names of their workflows."""
         calls, io = self.connection()
-        return await io.run(calls.list_schedules(workflow or ""))
+        return [*map(self.sealing.opened_schedule, await io.run(calls.list_schedules(workflow or "")))]
 
     def handle(self, run_id: str) -> RunHandle[Value]:
         """The handle of a run by its id."""
@@ -247,12 +275,12 @@ class Client:
     async def get_run(self, run_id: str) -> Run:
         """A run. Raises RunNotFoundError."""
         calls, io = self.connection()
-        return await io.run(calls.get_run(run_id))
+        return self.sealing.opened_run(await io.run(calls.get_run(run_id)))
 
     async def get_run_steps(self, run_id: str) -> list[Step]:
         """The steps of a run, in order of first use. Raises RunNotFoundError."""
         calls, io = self.connection()
-        return await io.run(calls.list_steps(run_id))
+        return [*map(self.sealing.opened_step, await io.run(calls.list_steps(run_id)))]
 
     def list_runs(self, *, workflow: str | None = None, status: RunStatus | None = None) -> RunList:
         """Runs, newest first, without payloads; both filters hold together."""
@@ -271,20 +299,21 @@ class Client:
         after that time UnavailableError when there is no gateway to say so.
         """
         until = time.monotonic() + min(timeout, WAIT_SLICE)
-        if timeout > 0 and (run := await self._link().wait(run_id, until - time.monotonic())) is not None:
-            return run
-        calls, io = self.connection()
-        return await io.run(calls.wait_run(run_id, max(0.0, until - time.monotonic())))
+        run = await self._link().wait(run_id, until - time.monotonic()) if timeout > 0 else None
+        if run is None:
+            calls, io = self.connection()
+            run = await io.run(calls.wait_run(run_id, max(0.0, until - time.monotonic())))
+        return run and self.sealing.opened_run(run)
 
     async def get_workflow(self, name: str) -> WorkflowInfo:
         """A workflow as it is registered. Raises UnknownWorkflowError."""
         calls, io = self.connection()
-        return await io.run(calls.get_workflow(name))
+        return self.sealing.opened_workflow(await io.run(calls.get_workflow(name)))
 
     async def list_workflows(self) -> list[WorkflowInfo]:
         """All registered workflows, by name."""
         calls, io = self.connection()
-        return await io.run(calls.list_workflows())
+        return [*map(self.sealing.opened_workflow, await io.run(calls.list_workflows()))]
 
     async def list_workers(self) -> list[WorkerInfo]:
         """The workers connected to any gateway, by name; at most 1,000."""
