@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from redflow_sdk._types import Value
 
 if TYPE_CHECKING:  # a context holds steps, which tell of themselves here
     from redflow_sdk.context import RunInfo
 
-CallNext: TypeAlias = Callable[[], Awaitable[Value]]
-"""Calls the next middleware, and the last one the handler or the step's function. Gives what that returns."""
+
+class CallNext(Protocol):
+    """Calls the next middleware, and the last one the handler or the step's function; gives what that returns."""
+
+    def __call__(self) -> Awaitable[Value]:
+        """To be awaited, once."""
 
 
 @dataclass(frozen=True, slots=True)

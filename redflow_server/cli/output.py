@@ -111,8 +111,8 @@ def _aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def json_document(document: object) -> str:
-    """A JSON document for reading. Times are ISO 8601 in UTC; bytes that are no JSON are `{"base64": ...}`, and beside it
-    stands the codec that has encoded them.
+    """A JSON document for reading. Times are ISO 8601 in UTC; bytes that are no JSON are `{"base64": ...}`, with the
+    codec that has encoded them.
     """
     try:
         return printable_json(json.dumps(document, indent=2, ensure_ascii=False, default=_json_form))
