@@ -16,8 +16,11 @@ from redflow_sdk import (
     Cron,
     FailureContext,
     InputValidationError,
+    Middleware,
     Payload,
     RunFailedError,
+    StartInfo,
+    SyncClient,
     TokenFailedError,
     workflow,
 )
@@ -212,3 +215,25 @@ async def test_the_schedules_of_two_workers_with_the_codec_are_one(
     [schedule] = await client.list_schedules()
     assert isinstance(schedule.cron.input, Payload)
     assert json.loads(Scrambled().decode(schedule.cron.input.data)) == CARD_JSON
+
+
+async def test_a_client_that_blocks_has_codec_and_middleware_too(
+    target: str, start_worker: StartWorker, redis: RedisCommand, keys: Keys
+) -> None:
+    class Sends(Middleware):
+        def start(self, start: StartInfo) -> None:
+            start.headers["from"] = "afar"
+
+    @workflow(name="echoes")
+    async def echoes(ctx: Context, card: Card) -> dict[str, str]:
+        return {**ctx.run.headers, "number": card.number}
+
+    def use() -> tuple[object, object]:
+        with SyncClient(target, codec=Scrambled(), middleware=[Sends()]) as client:
+            handle = client.start(echoes, CARD)
+            output = handle.result(timeout=10)
+            return output, client.get_run(handle.id).input
+
+    await start_worker(echoes, codec=Scrambled())
+    assert await asyncio.to_thread(use) == ({"from": "afar", "number": MARKER}, CARD_JSON)
+    assert MARKER not in await everything_stored(redis, keys)
