@@ -12,6 +12,7 @@ import pytest
 from redflow_sdk import (
     BlockingContext,
     CallNext,
+    CanceledError,
     Client,
     Context,
     InvalidInputError,
@@ -24,6 +25,7 @@ from redflow_sdk import (
     workflow,
 )
 from tests.conftest import StartWorker
+from tests.eventually import eventually
 
 tenant: ContextVar[str] = ContextVar("tenant", default="nobody")
 within: ContextVar[str] = ContextVar("within", default="no step")
@@ -206,6 +208,38 @@ async def test_a_step_in_a_thread_stays_in_the_thread_of_its_handler_and_its_err
     await start_worker(threads, middleware=[Watches()])
     assert await client.execute(threads, timeout=10) is True
     assert len(seen_errors) == 1
+
+
+async def test_a_cancel_reaches_the_middleware_of_a_step_in_a_thread_and_the_thread_is_free_when_its_function_ends(
+    client: Client, start_worker: StartWorker
+) -> None:
+    begun, may_end, seen_cancels = threading.Event(), threading.Event(), list[str]()
+
+    class Watches(Middleware):
+        async def step(self, step: StepInfo, call_next: CallNext) -> object:
+            try:
+                return await call_next()
+            except asyncio.CancelledError:
+                seen_cancels.append(step.name)
+                raise
+
+    def blocks() -> bool:
+        begun.set()
+        return may_end.wait(10)
+
+    @workflow(name="blocks")
+    def blocks_in_step(ctx: BlockingContext) -> None:
+        ctx.step.run("blocks", blocks)
+
+    await start_worker(blocks_in_step, waits, middleware=[Watches()], concurrency=1)
+    handle = await client.start(blocks_in_step)
+    assert await asyncio.to_thread(begun.wait, 10)
+    assert await handle.cancel()
+    await eventually(lambda: seen_cancels == ["blocks"], within=10)
+    may_end.set()
+    with pytest.raises(CanceledError):
+        await handle.result(timeout=10)
+    assert await client.execute(waits, timeout=10) == []
 
 
 async def test_a_failure_handler_has_the_headers_but_is_not_surrounded(target: str, start_worker: StartWorker) -> None:

@@ -151,8 +151,12 @@ class Reversed:
 
 Client(codec=Reversed(), middleware=[Trace()])
 Worker(workflows=[each], codec=Reversed(), middleware=[Trace()])
-Client(codec="reversed")  # type: ignore[arg-type]
-Worker(workflows=[each], middleware=[print])  # type: ignore[list-item]
+SyncClient(codec=Reversed(), middleware=[Trace()])
+
+
+def wrong_codec_and_middleware() -> None:
+    Client(codec="reversed")  # type: ignore[arg-type]
+    Worker(workflows=[each], middleware=[print])  # type: ignore[list-item]
 
 
 # ---- waits ----
