@@ -8,12 +8,14 @@ async def greet(ctx: Context, name: str) -> str:
 """
 
 from redflow_sdk.client import Client, RunList
+from redflow_sdk.codec import PayloadCodec
 from redflow_sdk.context import BlockingContext, Context, FailureContext, RunInfo
 from redflow_sdk.cron import Cron
 from redflow_sdk.errors import (
     CanceledError,
     ChildCanceledError,
     ChildFailedError,
+    CodecError,
     DuplicateStepError,
     IdempotencyKeyReusedError,
     InputValidationError,
@@ -37,11 +39,13 @@ from redflow_sdk.errors import (
 )
 from redflow_sdk.handle import RunHandle
 from redflow_sdk.health import WorkerHealth
+from redflow_sdk.middleware import CallNext, Middleware, StartInfo, StepInfo
 from redflow_sdk.records import (
     CronTrigger,
     Event,
     Failure,
     LaneDepth,
+    Payload,
     Raced,
     Run,
     Schedule,
@@ -62,10 +66,12 @@ __all__ = [
     "VERSION",
     "BlockingContext",
     "BlockingToken",
+    "CallNext",
     "CanceledError",
     "ChildCanceledError",
     "ChildFailedError",
     "Client",
+    "CodecError",
     "Context",
     "Cron",
     "CronTrigger",
@@ -77,9 +83,12 @@ __all__ = [
     "InputValidationError",
     "InvalidInputError",
     "LaneDepth",
+    "Middleware",
     "NonDeterministicError",
     "NonRetriableError",
     "NotWaitingError",
+    "Payload",
+    "PayloadCodec",
     "Raced",
     "RedflowError",
     "RefusedError",
@@ -95,9 +104,11 @@ __all__ = [
     "Schedule",
     "SerializationError",
     "SessionRefusedError",
+    "StartInfo",
     "Stats",
     "Step",
     "StepFailedError",
+    "StepInfo",
     "SyncClient",
     "SyncRunHandle",
     "SyncRunList",

@@ -9,13 +9,16 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Final, TypeVar
 
+from redflow_sdk._around import Around
 from redflow_sdk._execution import Execution, Workplace
 from redflow_sdk._link import Link
 from redflow_sdk._messages import Answer, Assignment, StepSnapshot, Stop, StopReason
 from redflow_sdk._parking import Parking, ParkingRules
 from redflow_sdk._protocol import WorkerProtocol
 from redflow_sdk._run_tasks import watch
+from redflow_sdk._sealing import Sealing
 from redflow_sdk._threads import Threads
+from redflow_sdk._types import Value
 from redflow_sdk.workflow import AnyWorkflow
 
 T = TypeVar("T")
@@ -35,6 +38,8 @@ class Crew:
         concurrency: int,
         parking: ParkingRules,
         io_loop: asyncio.AbstractEventLoop,
+        sealing: Sealing,
+        around: Around,
     ) -> None:
         self._workflows = workflows
         self._concurrency = concurrency
@@ -49,7 +54,9 @@ class Crew:
         self._deaf: set[Execution] = set()
         self._hurry = asyncio.Event()
         self._keeper = asyncio.create_task(_for_ever(), name="redflow keeper")
-        self._workplace = Workplace(self._link, self._threads, self._parking, self._keeper, self._suspended)
+        self._workplace = Workplace(
+            *(self._link, self._threads, self._parking, self._keeper, self._suspended, sealing, around)
+        )
 
     def connect(self, protocol: WorkerProtocol) -> None:
         """Where reports go."""
@@ -61,6 +68,13 @@ class Crew:
     def is_gone(self) -> bool:
         """Whether the loop was closed under the worker."""
         return self._loop.is_closed()
+
+    def name_of(self, task: asyncio.Task[Value]) -> str:
+        """Whose a task of the loop is: that of a run, whichever of its tasks it is, else its own."""
+        for root, execution in list(self._tasks.items()):
+            if execution.owns(task):
+                return root.get_name()
+        return task.get_name()
 
     def assign(self, assignments: tuple[Assignment, ...], max_payload_bytes: int) -> None:
         """Runs to execute."""

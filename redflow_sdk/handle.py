@@ -7,7 +7,6 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from redflow_sdk import converter
 from redflow_sdk.errors import CanceledError, RunFailedError, UnavailableError
 from redflow_sdk.records import Run
 
@@ -40,15 +39,15 @@ class RunHandle(Generic[OutputT]):
     async def result(self, timeout: float | None = None) -> OutputT:
         """Waits for the output, at most `timeout` seconds, and then for the gateway's answer at most one more.
 
-        Raises RunFailedError, CanceledError, TimeoutError, RunNotFoundError, and UnavailableError when there is no
-        gateway to say so in time.
+        Raises RunFailedError, CanceledError, TimeoutError, RunNotFoundError, UnavailableError when there is no gateway
+        to say so in time, and CodecError for an output that the codec of the client does not decode.
         """
         return self.output_of(await self._end(timeout))
 
     def output_of(self, run: Run) -> OutputT:
-        """The output of the run as it has ended; for the SDK itself. Raises RunFailedError, CanceledError."""
+        """The output of the run as it has ended; for the SDK itself. Raises as `result` does."""
         if run.status == "succeeded":
-            value: OutputT = converter.structure(run.output, self.output_type)
+            value: OutputT = self.client.sealing.read_output(run.output, self.output_type)
             return value
         if run.status == "canceled":
             raise CanceledError(f"Run canceled: {run.cancel_reason}" if run.cancel_reason else "Run canceled")
