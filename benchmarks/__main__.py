@@ -46,13 +46,13 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("workload", choices=[*WORKLOADS, ALL])
-    parser.add_argument("--n", type=int, help="how many (by default as README.md has it)")
+    parser.add_argument("--n", type=_positive, help="how many (by default as README.md has it)")
     parser.add_argument(
-        *("--concurrency", "--outstanding"), type=int, dest="at_once", metavar="N", help="how many at once"
+        *("--concurrency", "--outstanding"), type=_positive, dest="at_once", metavar="N", help="how many at once"
     )
     parser.add_argument("--peer", choices=PEERS, help="another engine, measured in turn with ours")
     parser.add_argument(
-        "--rounds", type=int, help=f"measurements ({ROUNDS_ALONE}; with a peer {ROUNDS_WITH_A_PEER} of each)"
+        "--rounds", type=_positive, help=f"measurements ({ROUNDS_ALONE}; with a peer {ROUNDS_WITH_A_PEER} of each)"
     )
     parser.add_argument(
         "--json", action="store_const", const=as_json, default=as_text, dest="show", help="one line of JSON"
@@ -68,6 +68,13 @@ def main() -> int:
             sys.stdout.write(_play(workload, asked) + "\n")
             sys.stdout.flush()
     return 0
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1; got {number}")
+    return number
 
 
 def _play(workload: Workload, asked: Asked) -> str:

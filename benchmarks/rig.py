@@ -158,10 +158,14 @@ class Rig:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # Another signal must not leave anything behind.
+        signals = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
         for process in reversed(self._all):
             _end(process)
         self._counter.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+        for number, handler in signals.items():
+            signal.signal(number, handler)
 
 
 def _end(process: Process) -> None:

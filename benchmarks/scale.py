@@ -32,6 +32,8 @@ PAGES: Final = 200
 
 def measure(load: Load) -> Figures:
     """One measurement: the figures are those of the largest size, and each size's cost is in `more`."""
+    if load.n < 2 * PAGE_RUNS:
+        raise SystemExit(f"scale needs at least {2 * PAGE_RUNS} runs, two pages of them; got {load.n}")
     more: dict[str, float] = {}
     for size in sorted({load.n, *(size for size in SIZES if size < load.n)}):
         with Rig() as rig:

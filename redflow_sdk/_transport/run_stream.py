@@ -44,6 +44,7 @@ class RunStream:
         self._stub = stub
         self._starts = Starts(self._wake)
         self._waiting: dict[str, list[Heard]] = {}
+        self._run_of: dict[Heard, str] = {}
         self._to_name: dict[str, None] = {}
         self._to_forget: dict[str, None] = {}
         self._changed = asyncio.Event()
@@ -66,9 +67,8 @@ class RunStream:
 
     def give_up(self, asked: Asked) -> None:
         """Nobody waits any longer, neither for the start nor for the end. What was not sent is not started."""
-        if not self._starts.give_up(asked) and asked.heard is not None:
-            for run_id in [run_id for run_id, heard in self._waiting.items() if asked.heard in heard]:
-                self.forget(run_id, asked.heard)
+        if not self._starts.give_up(asked) and asked.heard in self._run_of:
+            self.forget(self._run_of[asked.heard], asked.heard)
 
     @property
     def _has_room(self) -> bool:
@@ -86,13 +86,18 @@ class RunStream:
             self._to_name[run_id] = None
             self._to_forget.pop(run_id, None)
             self._wake()
+        self._wait(run_id, heard)
+
+    def _wait(self, run_id: str, heard: Heard) -> None:
         self._waiting.setdefault(run_id, []).append(heard)
+        self._run_of[heard] = run_id
 
     def forget(self, run_id: str, heard: Heard) -> None:
         """Somebody waits no longer."""
         waiting = self._waiting.get(run_id, [])
         if heard in waiting:
             waiting.remove(heard)
+            del self._run_of[heard]
             if not waiting:
                 del self._waiting[run_id]
                 self._to_name.pop(run_id, None)
@@ -110,7 +115,7 @@ class RunStream:
 
     def _begun(self, begun: Begun) -> None:
         if begun.heard is not None:
-            self._waiting.setdefault(begun.run_id, []).append(begun.heard)
+            self._wait(begun.run_id, begun.heard)
         elif begun.run_id not in self._waiting:
             # The gateway may wait for it on behalf of somebody who has given up.
             self._to_forget[begun.run_id] = None
@@ -119,6 +124,7 @@ class RunStream:
     def _tell(self, run_id: str, outcome: Outcome) -> None:
         self._to_name.pop(run_id, None)
         for heard in self._waiting.pop(run_id, ()):
+            del self._run_of[heard]
             heard(outcome)
 
     def _tell_all(self, error: RedflowError) -> None:

@@ -47,6 +47,10 @@ class ClientRuns:
         self._starting_bytes = 0
         self._answers: deque[StartAnswer] = deque()
         self._wanted: set[str] = set()
+        self._unanswered: set[str] = set()
+        """Runs whose starts are under way, and which are waited for."""
+        self._ended_early: set[str] = set()
+        """Those of them that have ended already: the caller does not know them before its start is answered."""
         self._ended: deque[str] = deque()
         self._unknown: deque[str] = deque()
         self._untold: deque[str] = deque()
@@ -79,6 +83,7 @@ class ClientRuns:
         if run.run_id in self._wanted or not self._hear(run.run_id):
             self._begin(run, "", partial(self._started_without_wait, number))
         else:
+            self._unanswered.add(run.run_id)
             self._begin(run, self._waiters.gateway_id, partial(self._executed, number, run.run_id))
 
     def refuse_start(self, number: int, refusal: Refusal) -> None:
@@ -115,8 +120,14 @@ class ClientRuns:
 
     def _executed(self, number: int, run_id: str, asked: asyncio.Future[StartedRun]) -> None:
         started = self._answer(number, asked)
+        self._unanswered.discard(run_id)
+        has_ended = run_id in self._ended_early
+        self._ended_early.discard(run_id)
         if started is not None and not started.is_repeat and started.run_id == run_id:
-            self._set_alarm()
+            if has_ended:
+                self._heard(run_id)
+            else:
+                self._set_alarm()
             return
         self.forget((run_id,))
         if started is not None:
@@ -180,7 +191,9 @@ class ClientRuns:
         return True
 
     def _heard(self, run_id: str) -> None:
-        if run_id in self._wanted:
+        if run_id in self._unanswered:
+            self._ended_early.add(run_id)
+        elif run_id in self._wanted:
             self.forget((run_id,))
             self._ended.append(run_id)
 
@@ -233,7 +246,8 @@ class ClientRuns:
             self._alarm = None
         # Also when the record of one cannot be read it was told of: its waiter asks for it by a call.
         answers = _taken(self._answers, PART_NEWS)
-        run_ids = _taken(self._ended, PART_RUNS)
+        # No end before the answer to its start.
+        run_ids = _taken(self._ended, 0 if self._answers else PART_RUNS)
         unknown, untold = list(_taken(self._unknown, PART_NEWS)), list(_taken(self._untold, PART_NEWS))
         is_more = self._answers or self._ended or self._unknown or self._untold
         if is_more or self._is_complete or self._refusal is not None:

@@ -128,7 +128,7 @@ async def _read_requests(requests: AsyncIterator[pb.ExecuteRunsRequest], runs: C
             await runs.room()
     except Refusal as refusal:
         runs.refuse(refusal)
-    except (grpc.aio.UsageError, grpc.RpcError, asyncio.InvalidStateError):
+    except (grpc.aio.UsageError, grpc.aio.AbortError, grpc.RpcError, asyncio.InvalidStateError):
         return  # the stream has ended
     else:
         runs.complete()

@@ -87,6 +87,52 @@ async def test_an_answer_that_comes_while_a_record_is_read_is_told_and_so_is_eve
     runs.close()
 
 
+async def test_no_end_is_told_before_the_answer_to_its_start(engine: Engine) -> None:
+    """A run of another gateway's worker can have ended before the answer to its start has been dealt with here."""
+    asked: list[asyncio.Future[StartedRun]] = []
+
+    def start(run: NewRun, waiter: str) -> asyncio.Future[StartedRun]:
+        asked.append(asyncio.get_running_loop().create_future())
+        return asked[-1]
+
+    runs = ClientRuns(start, store=engine.store, waiters=engine.waiters, telemetry=engine.telemetry)
+    started = await engine.runs.start(a_run())
+    runs.execute(1, a_run(run_id=started.run_id))
+    engine.waiters.finished(started.run_id)
+    taking = asyncio.ensure_future(runs.take())
+    await asyncio.sleep(0)
+    assert not taking.done()
+
+    asked[0].set_result(started)
+
+    news = await asyncio.wait_for(taking, 5)
+    assert news is not None
+    assert [answer.number for answer in news.starts] == [1]
+    assert [run.run_id for run in news.runs] == [started.run_id]
+    assert engine.waiters.count == 0
+
+
+async def test_ends_wait_for_answers_that_have_no_room_in_a_message(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_runs, "PART_NEWS", 2)
+    runs = engine.runs.of_client()
+    new = [a_run() for _ in range(5)]
+    for number, run in enumerate(new):
+        runs.execute(number, run)
+    await engine.store.due(0)
+    for run in new:
+        engine.waiters.finished(run.run_id)
+    told = []
+    while sum(len(news.runs) for news in told) < len(new):
+        news = await asyncio.wait_for(runs.take(), 5)
+        assert news is not None
+        told.append(news)
+    answered = {new[answer.number].run_id for news in told[:-1] for answer in news.starts}
+    assert {run.run_id for news in told[:-1] for run in news.runs} <= answered
+    assert [len(news.starts) for news in told] == [2, 2, 1]
+
+
 async def test_nobody_waits_for_room_when_the_caller_is_gone(engine: Engine) -> None:
     runs = engine.runs.of_client()
     for number in range(UNTOLD + 1):
