@@ -14,6 +14,7 @@ from redflow_sdk._link import Link
 from redflow_sdk._messages import Answer, Assignment, StepSnapshot, Stop, StopReason
 from redflow_sdk._parking import Parking, ParkingRules
 from redflow_sdk._protocol import WorkerProtocol
+from redflow_sdk._retries import Rest
 from redflow_sdk._run_tasks import watch
 from redflow_sdk._threads import Threads
 from redflow_sdk._types import Value
@@ -36,6 +37,7 @@ class Crew:
         concurrency: int,
         parking: ParkingRules,
         io_loop: asyncio.AbstractEventLoop,
+        rest: Rest = asyncio.sleep,
     ) -> None:
         self._workflows = workflows
         self._concurrency = concurrency
@@ -50,7 +52,7 @@ class Crew:
         self._deaf: set[Execution] = set()
         self._hurry = asyncio.Event()
         self._keeper = asyncio.create_task(_for_ever(), name="redflow keeper")
-        self._workplace = Workplace(self._link, self._threads, self._parking, self._keeper, self._suspended)
+        self._workplace = Workplace(self._link, self._threads, self._parking, self._keeper, self._suspended, rest)
 
     def connect(self, protocol: WorkerProtocol) -> None:
         """Where reports go."""

@@ -30,6 +30,7 @@ from redflow_sdk._messages import (
     Verdict,
 )
 from redflow_sdk._parking import Parking
+from redflow_sdk._retries import Rest
 from redflow_sdk._step_log import StepLog
 from redflow_sdk._suspension import Suspension
 from redflow_sdk._threads import Threads
@@ -63,6 +64,7 @@ class Workplace:
     parking: Parking
     keeper: asyncio.Task[None]
     on_suspended: Callable[[Execution], None]
+    rest: Rest
 
 
 class Execution:
@@ -79,7 +81,7 @@ class Execution:
         link = workplace.link
         self._log = StepLog(assignment, link, max_payload_bytes, self._lost)
         self._suspension = Suspension(self._log, link, workplace.parking, self._lost, self._suspended)
-        self._steps = DeliverySteps(self._log, workplace.threads, self._suspension)
+        self._steps = DeliverySteps(self._log, workplace.threads, self._suspension, workplace.rest)
         self._phase = Phase.HANDLING
         self._can_be_interrupted = workflow.is_async
         self._error: BaseException | None = None

@@ -20,7 +20,7 @@ from redflow_sdk._handler_thread import HandlerThread
 from redflow_sdk._messages import Answer, StepKind, StepReport, StepSnapshot, Verdict
 from redflow_sdk._names import check_name
 from redflow_sdk._race import Member, current_member
-from redflow_sdk._retries import delay_before_next, pause_name
+from redflow_sdk._retries import Rest, delay_before_next, pause_name
 from redflow_sdk._step_calls import StepCall
 from redflow_sdk._step_gate import StepGate, step_at_work
 from redflow_sdk._step_log import StepLog
@@ -76,13 +76,21 @@ class FunctionSteps:
     """Runs the functions that a handler asks for."""
 
     def __init__(
-        self, log: StepLog, gate: StepGate, threads: Threads, suspension: Suspension, waits: WaitSteps
+        self,
+        log: StepLog,
+        gate: StepGate,
+        threads: Threads,
+        suspension: Suspension,
+        waits: WaitSteps,
+        *,
+        rest: Rest,
     ) -> None:
         self._log = log
         self._gate = gate
         self._threads = threads
         self._suspension = suspension
         self._waits = waits
+        self._rest = rest
 
     def check(self, call: StepCall) -> None:
         """Raises InvalidInputError, and RuntimeError for a step that begins after its handler has returned."""
@@ -114,7 +122,7 @@ class FunctionSteps:
                 assert step is not None
                 step.pause_s = again.delay_s
                 if again.delay_s < WAITED_OUT_S:
-                    await asyncio.sleep(again.delay_s)
+                    await self._rest(again.delay_s)
                     continue
             finally:
                 self._gate.end()
@@ -268,7 +276,7 @@ class FunctionSteps:
                 assert step is not None
                 step.pause_s = again.delay_s
                 if again.delay_s < WAITED_OUT_S:
-                    threads.on_loop(asyncio.sleep(again.delay_s))
+                    threads.on_loop(self._rest(again.delay_s))
                     continue
             finally:
                 self._gate.end()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from redflow_sdk import converter
+from redflow_sdk._types import Annotation, Value
 from redflow_sdk.errors import CanceledError, RunFailedError, UnavailableError
 from redflow_sdk.records import Run
 
@@ -47,14 +48,8 @@ class RunHandle(Generic[OutputT]):
 
     def output_of(self, run: Run) -> OutputT:
         """The output of the run as it has ended; for the SDK itself. Raises RunFailedError, CanceledError."""
-        if run.status == "succeeded":
-            value: OutputT = converter.structure(run.output, self.output_type)
-            return value
-        if run.status == "canceled":
-            raise CanceledError(f"Run canceled: {run.cancel_reason}" if run.cancel_reason else "Run canceled")
-        failure = run.failure
-        what = f"{failure.type}: {failure.message}" if failure else "unknown"
-        raise RunFailedError(f"Run failed: {what} ({run.workflow} {run.id})", run.id, run.workflow, failure)
+        value: OutputT = output_of(run, self.output_type)
+        return value
 
     async def _end(self, timeout: float | None) -> Run:
         deadline = math.inf if timeout is None else time.monotonic() + timeout
@@ -69,3 +64,14 @@ class RunHandle(Generic[OutputT]):
                 return run
             if timeout is not None and time.monotonic() >= deadline:
                 raise TimeoutError(f"run {self.id} has not ended within {round(timeout, 3)} s")
+
+
+def output_of(run: Run, output_type: Annotation) -> Value:
+    """The output of a run that has ended, of this type. Raises RunFailedError, CanceledError."""
+    if run.status == "succeeded":
+        return converter.structure(run.output, output_type)
+    if run.status == "canceled":
+        raise CanceledError(f"Run canceled: {run.cancel_reason}" if run.cancel_reason else "Run canceled")
+    failure = run.failure
+    what = f"{failure.type}: {failure.message}" if failure else "unknown"
+    raise RunFailedError(f"Run failed: {what} ({run.workflow} {run.id})", run.id, run.workflow, failure)
