@@ -28,14 +28,23 @@ class Scenario:
 
 calls: Counter[str] = Counter()
 """How often functions were called in the play that is on."""
-handed_over: asyncio.Queue[str] = asyncio.Queue()
-"""Tokens that the handlers of the play that is on have given away."""
+_handed_over: list[asyncio.Queue[str]] = []
 
 
 def begin_play() -> None:
+    """On the loop that it is played on."""
     calls.clear()
-    while not handed_over.empty():
-        handed_over.get_nowait()
+    _handed_over[:] = [asyncio.Queue()]
+
+
+async def hand_over(token: str) -> None:
+    """A handler gives a token away."""
+    await _handed_over[0].put(token)
+
+
+async def handed_over() -> str:
+    """The next token that a handler of the play that is on gives away."""
+    return await _handed_over[0].get()
 
 
 def fails(times: int, error: BaseException | type[BaseException], what: str = "flaky") -> int:

@@ -100,7 +100,7 @@ async def _emit(scenario: Scenario, client: Client) -> None:
 
 async def _complete(scenario: Scenario, client: Client) -> None:
     for given in scenario.tokens.values():
-        token = await handed_over.get()
+        token = await handed_over()
         if isinstance(given, Exception):
             await client.fail_token(token, str(given), type=type(given).__name__)
         else:

@@ -165,9 +165,12 @@ async def waits_within_a_step(ctx: Context) -> None:
 
 @workflow(retry=QUICK)
 async def group_of_errors(ctx: Context) -> None:
-    async with asyncio.TaskGroup() as group:
-        group.create_task(ctx.step.run("a", fails, 9, ValueError("a"), "a"))
-        group.create_task(ctx.step.run("b", fails, 9, NonRetriableError("b"), "b"))
+    steps = [
+        ctx.step.run("a", fails, 9, ValueError("a"), "a"),
+        ctx.step.run("b", fails, 9, NonRetriableError("b"), "b"),
+    ]
+    errors = await asyncio.gather(*steps, return_exceptions=True)
+    raise ExceptionGroup("both", [error for error in errors if isinstance(error, Exception)])
 
 
 def note(context: FailureContext) -> None:

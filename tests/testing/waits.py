@@ -7,9 +7,15 @@ from datetime import UTC, datetime, timedelta
 
 from redflow_sdk import BlockingContext, Context, RetryPolicy, TokenFailedError, workflow
 from redflow_sdk.testing import ExternalEvent
-from tests.testing.scenario import Scenario, fails, handed_over
+from tests.testing.scenario import Scenario, fails, hand_over
 
 QUICK = RetryPolicy(max_attempts=3, initial=0.02, maximum=0.1)
+
+
+async def fails_slowly(times: int) -> int:
+    """Not before its rivals have begun."""
+    await asyncio.sleep(0.1)
+    return fails(times, ValueError("not yet"))
 
 
 @workflow
@@ -66,21 +72,21 @@ async def event_that_does_not_fit(ctx: Context) -> int:
 @workflow
 async def token_is_completed(ctx: Context) -> dict[str, bool]:
     token = await ctx.step.token("approve", dict[str, bool], timeout=5)
-    await ctx.step.run("ask", handed_over.put, token)
+    await ctx.step.run("ask", hand_over, token)
     return await token.result()
 
 
 @workflow
 def blocking_token(ctx: BlockingContext) -> int:
     token = ctx.step.token("approve", int, timeout=5)
-    ctx.step.run("ask", handed_over.put, token)
+    ctx.step.run("ask", hand_over, token)
     return token.result()
 
 
 @workflow
 async def token_is_failed(ctx: Context) -> str:
     token = await ctx.step.token("approve", str, timeout=5)
-    await ctx.step.run("ask", handed_over.put, token)
+    await ctx.step.run("ask", hand_over, token)
     try:
         return await token.result()
     except TokenFailedError as error:
@@ -110,7 +116,7 @@ async def event_wins(ctx: Context) -> object:
 
 @workflow
 async def function_wins(ctx: Context) -> object:
-    race = await ctx.step.race("first", work=ctx.step.run("work", lambda: 7), late=ctx.step.sleep("late", 60))
+    race = await ctx.step.race("first", work=ctx.step.run("work", fails_slowly, 0), late=ctx.step.sleep("late", 60))
     return [race.winner, race.value]
 
 
@@ -123,7 +129,7 @@ async def function_loses(ctx: Context) -> object:
 
 @workflow(retry=QUICK)
 async def function_fails_in_a_race(ctx: Context) -> object:
-    work = ctx.step.run("work", fails, 1, ValueError("not yet"))
+    work = ctx.step.run("work", fails_slowly, 1)
     race = await ctx.step.race("first", work=work, late=ctx.step.sleep("late", 60))
     return [race.winner, race.value]
 
