@@ -121,6 +121,11 @@ class Play:
             played = workflow_of(self._script.children[name], name, workflow) if has_stand_in else workflow
             self.world.holders[name] = self._worker(played)
 
+    def known(self, name: str) -> AnyWorkflow | None:
+        """The workflow of this name, if it was met or has a stand-in."""
+        holder = self.world.holders.get(name)
+        return None if holder is None else holder.workflow
+
     def replace_child(self, run_id: str, step_name: str, workflow: AnyWorkflow) -> None:
         """The run that a step starts is one of this workflow."""
         if (run_id, step_name) not in self.world.stand_ins:

@@ -33,6 +33,9 @@ class Stage(Protocol):
     def meet(self, workflow: AnyWorkflow) -> None:
         """A handler has named this workflow."""
 
+    def known(self, name: str) -> AnyWorkflow | None:
+        """The workflow of this name, if it was met or has a stand-in."""
+
     def replace_child(self, run_id: str, step_name: str, workflow: AnyWorkflow) -> None:
         """The run that a step starts is to be one of this workflow."""
 
@@ -155,7 +158,7 @@ class PlayedSteps:
         if known is not None:
             self._stage.meet(known)
         if step_name in self._stage.steps:
-            stand_in = workflow_of(self._stage.steps[step_name], name, known)
+            stand_in = workflow_of(self._stage.steps[step_name], name, known or self._stage.known(name))
             self._stage.replace_child(self._run_id, step_name, stand_in)
 
     def _check_none(self, name: str) -> None:

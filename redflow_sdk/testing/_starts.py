@@ -28,9 +28,7 @@ def start_run(
 ) -> RunRecord:
     """A new run. Nobody executes one without a holder. Raises EndlessPlay."""
     if len(world.runs) >= MAX_RUNS:
-        raise EndlessPlay(
-            f"{MAX_RUNS} runs were started; what starts runs without end is to be replaced by children="
-        )
+        raise EndlessPlay(f"{MAX_RUNS} runs were started; what starts runs without end is to be replaced by children=")
     workflow = None if holder is None else holder.workflow
     run = RunRecord(
         id=f"run_{len(world.runs) + 1}",
