@@ -136,7 +136,8 @@ def _details_of_peer(theirs: Figures | None) -> dict[str, Any]:  # Any: JSON
         return {}
     more: dict[str, Any] = {f"peer_{name}": value for name, value in theirs.more.items()}  # Any: JSON
     if theirs.latency is not None:
-        more["peer_p50_ms"], more["peer_p99_ms"] = theirs.latency.p50_ms, theirs.latency.p99_ms
+        more["peer_p50_ms"], more["peer_p95_ms"] = theirs.latency.p50_ms, theirs.latency.p95_ms
+        more["peer_p99_ms"] = theirs.latency.p99_ms
     more |= {f"peer_{name}": getattr(theirs.cost, name) for name in Cost.__slots__}
     more["peer_rss_mb"] = dict(theirs.rss_mb)
     return more

@@ -15,14 +15,14 @@ from typing import Any, Final
 
 import hiredis
 
-from benchmarks.engine import Load
+from benchmarks.engine import SLOTS, Load
 from benchmarks.figures import Cost, Figures
 from benchmarks.rig import Rig
 from redflow_server.domain.ids import new_name, new_run_id, new_secret
 from redflow_server.domain.leases import Claim, ClaimedRun, CompleteRun, Lane, Stamp
 from redflow_server.domain.payloads import Payload
 from redflow_server.domain.runs import NewRun
-from redflow_server.store.pipeline import SCRIPT_ITEMS, Call, Pipeline
+from redflow_server.store.pipeline import Call, Pipeline
 from redflow_server.store.scripts import load_scripts
 from redflow_server.store.store import Store
 from redflow_server.store.wire import Dial, pack
@@ -30,7 +30,8 @@ from redflow_server.store.wire import Dial, pack
 WARM_UP: Final = 500
 PAYLOAD: Final = Payload(b"1")
 LANE: Final = Lane("shop", "order")
-CLAIM_RUNS: Final = SCRIPT_ITEMS
+CLAIM_RUNS: Final = SLOTS // 2
+"""As a gateway claims for a worker with 64 slots."""
 LEASE_MS: Final = 600_000
 
 

@@ -51,6 +51,7 @@ from redflow_sdk.records import (
     WorkflowInfo,
 )
 from redflow_sdk.retry import RetryPolicy
+from redflow_sdk.sync_client import SyncClient, SyncRunHandle, SyncRunList
 from redflow_sdk.token import BlockingToken, Token
 from redflow_sdk.version import VERSION
 from redflow_sdk.worker import Worker
@@ -96,6 +97,9 @@ __all__ = [
     "Stats",
     "Step",
     "StepFailedError",
+    "SyncClient",
+    "SyncRunHandle",
+    "SyncRunList",
     "Token",
     "TokenFailedError",
     "TokenNotFoundError",

@@ -6,19 +6,19 @@ import asyncio
 import dataclasses
 import math
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from redflow_sdk import converter
+from redflow_sdk._client_connection import ClientConnection
 from redflow_sdk._client_link import ClientLink
 from redflow_sdk._start import StartOptions, run_start
-from redflow_sdk._step_calls import EmitCall, check_aware, emit_call
-from redflow_sdk._transport.calls import ANSWER_TIME, CALL_TIMEOUT, WAIT_SLICE, Calls
+from redflow_sdk._step_calls import check_aware, emit_call
+from redflow_sdk._transport.calls import ANSWER_TIME, CALL_TIMEOUT, WAIT_SLICE, Calls, RunsPage
 from redflow_sdk._transport.channel import target_or_default
-from redflow_sdk._transport.run_stream import Start, Started
-from redflow_sdk._transport.thread import IoThread, io_thread
+from redflow_sdk._transport.starts import Start, Started
 from redflow_sdk._types import Value
 from redflow_sdk.errors import InvalidInputError, RunNotFoundError, TokenNotFoundError
 from redflow_sdk.handle import RunHandle
@@ -27,6 +27,8 @@ from redflow_sdk.workflow import AnyWorkflow, Workflow
 
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
+T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class RunList:
@@ -40,8 +42,7 @@ class RunList:
     async def __aiter__(self) -> AsyncIterator[Run]:
         token = ""
         while True:
-            calls, io = self._client.connection()
-            page = await io.run(calls.list_runs(self._status, self._workflow, 200, 0, token))
+            page = await self.page_after(token)
             for run in page.runs:
                 yield run
             token = page.next_page_token
@@ -50,10 +51,15 @@ class RunList:
 
     async def page(self, limit: int = 50, offset: int = 0) -> list[Run]:
         """At most `limit` runs (1 to 500), after the first `offset` ones (0 to 10,000)."""
-        calls, io = self._client.connection()
-        limit, offset = max(1, min(limit, 500)), max(0, offset)
-        page = await io.run(calls.list_runs(self._status, self._workflow, limit, offset, ""))
+        page = await self._page(max(1, min(limit, 500)), max(0, offset), "")
         return list(page.runs)
+
+    async def page_after(self, token: str) -> RunsPage:
+        """The page that the one before it names, the first one without a name; for the SDK itself."""
+        return await self._page(200, 0, token)
+
+    async def _page(self, limit: int, offset: int, token: str) -> RunsPage:
+        return await self._client._call(Calls.list_runs, self._status, self._workflow, limit, offset, token)
 
 
 class Client:
@@ -66,28 +72,16 @@ class Client:
     """
 
     def __init__(self, target: str | None = None) -> None:
-        self._target = target_or_default(target)
-        self._calls: Calls | None = None
-        self._io: IoThread | None = None
-        self._links: dict[asyncio.AbstractEventLoop, ClientLink] = {}
+        self._connection = ClientConnection(target_or_default(target))
 
-    def _link(self) -> ClientLink:
-        """The way of the running loop to the connection."""
-        calls, io = self.connection()
-        loop = asyncio.get_running_loop()
-        link = self._links.get(loop)
-        if link is None:
-            self._links = {other: link for other, link in self._links.items() if not other.is_closed()}
-            link = self._links[loop] = ClientLink(calls, io)
-        return link
+    async def _ask(self, question: Callable[[ClientLink], Coroutine[Value, Value, T]]) -> T:
+        """What the gateway answers. Nothing else here waits: a client that blocks differs in this alone."""
+        return await question(self._connection.link(asyncio.get_running_loop()))
 
-    def connection(self) -> tuple[Calls, IoThread]:
-        """The calls of the client and the thread they run on; for the SDK itself."""
-        if self._calls is None or self._io is None:
-            self._io = io_thread()
-            self._calls = self._io.run_blocking(_open(self._target))
-        io_thread()  # refuses a child of the process that made it
-        return self._calls, self._io
+    async def _call(
+        self, method: Callable[Concatenate[Calls, P], Coroutine[Value, Value, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        return await self._ask(lambda link: link.call(method, *args, **kwargs))
 
     @overload
     async def start(
@@ -151,7 +145,7 @@ class Client:
             rejects_other_input=on_input_mismatch == "reject",
             is_typed=isinstance(workflow, Workflow),
         )
-        return self._handle(workflow, await self._link().start(start, CALL_TIMEOUT))
+        return self._handle(workflow, await self._ask(lambda link: link.start(start, CALL_TIMEOUT)))
 
     def _handle(self, workflow: AnyWorkflow | str, started: Started) -> RunHandle[Value]:
         output_type = workflow.output_type if isinstance(workflow, Workflow) else Any
@@ -168,15 +162,15 @@ class Client:
     ) -> Value:
         """Starts a run and waits for its output, at most `timeout` seconds. Raises what `start` and `result` raise."""
         start = Start(run_start(workflow, input, StartOptions()), is_typed=isinstance(workflow, Workflow))
-        wait_s = None if timeout is None else max(timeout, 0.0)
-        answer_s = CALL_TIMEOUT if wait_s is None else min(wait_s + ANSWER_TIME, CALL_TIMEOUT)
-        until = math.inf if wait_s is None else time.monotonic() + wait_s
-        executed = await self._link().execute(start, answer_s, wait_s)
+        wait_s = math.inf if timeout is None else max(timeout, 0.0)
+        answer_s = min(wait_s + ANSWER_TIME, CALL_TIMEOUT)
+        until = time.monotonic() + wait_s
+        executed = await self._ask(lambda link: link.execute(start, answer_s, wait_s))
         handle = self._handle(workflow, executed.started)
         if executed.ended is not None:
             return handle.output_of(executed.ended)
         try:
-            return await handle.result(None if wait_s is None else max(until - time.monotonic(), 0.0))
+            return await handle.result(None if timeout is None else max(until - time.monotonic(), 0.0))
         except TimeoutError:
             raise TimeoutError(f"run {handle.id} has not ended within {timeout} s") from None
 
@@ -196,9 +190,10 @@ class Client:
         All emits with one `idempotency_key` within `idempotency_ttl` seconds (7 days), counted anew with each, are one.
         Raises InvalidInputError, SerializationError, UnavailableError.
         """
-        return await self._emit(
-            emit_call("emit", event, payload, key=key, idempotency_key=idempotency_key, idempotency_ttl=idempotency_ttl)
+        call = emit_call(
+            "emit", event, payload, key=key, idempotency_key=idempotency_key, idempotency_ttl=idempotency_ttl
         )
+        return await self._call(Calls.emit_event, call)
 
     async def schedule_event(
         self,
@@ -211,11 +206,8 @@ class Client:
     ) -> list[str]:
         """Emits an event whose runs are created now and start at `available_at`, an aware time."""
         call = emit_call("schedule", event, payload, idempotency_key=idempotency_key, idempotency_ttl=idempotency_ttl)
-        return await self._emit(dataclasses.replace(call, available_at=check_aware("available_at", available_at)))
-
-    async def _emit(self, call: EmitCall) -> list[str]:
-        calls, io = self.connection()
-        return await io.run(calls.emit_event(call))
+        call = dataclasses.replace(call, available_at=check_aware("available_at", available_at))
+        return await self._call(Calls.emit_event, call)
 
     async def complete_token(self, token: str, output: object = None) -> None:
         """Gives the step that waits for the token its value. Once: a repeat of the same is taken.
@@ -232,13 +224,11 @@ class Client:
     async def _complete(self, token: str, outcome: Payload | Failure) -> None:
         if not (isinstance(token, str) and token.isascii()):
             raise TokenNotFoundError(f"there is no token {ascii(token)[:100]}", "TOKEN_NOT_FOUND")
-        calls, io = self.connection()
-        await io.run(calls.complete_token(token, outcome))
+        await self._call(Calls.complete_token, token, outcome)
 
     async def list_schedules(self, *, workflow: str | None = None) -> list[Schedule]:
         """The cron schedules in force, of one workflow or of all, by the names of their workflows."""
-        calls, io = self.connection()
-        return await io.run(calls.list_schedules(workflow or ""))
+        return await self._call(Calls.list_schedules, workflow or "")
 
     def handle(self, run_id: str) -> RunHandle[Value]:
         """The handle of a run by its id."""
@@ -246,13 +236,11 @@ class Client:
 
     async def get_run(self, run_id: str) -> Run:
         """A run. Raises RunNotFoundError."""
-        calls, io = self.connection()
-        return await io.run(calls.get_run(run_id))
+        return await self._call(Calls.get_run, run_id)
 
     async def get_run_steps(self, run_id: str) -> list[Step]:
         """The steps of a run, in order of first use. Raises RunNotFoundError."""
-        calls, io = self.connection()
-        return await io.run(calls.list_steps(run_id))
+        return await self._call(Calls.list_steps, run_id)
 
     def list_runs(self, *, workflow: str | None = None, status: RunStatus | None = None) -> RunList:
         """Runs, newest first, without payloads; both filters hold together."""
@@ -260,9 +248,8 @@ class Client:
 
     async def cancel_run(self, run_id: str, *, reason: str = "") -> bool:
         """Asks for a run to end as canceled; False when it had ended, or there is none."""
-        calls, io = self.connection()
         try:
-            return await io.run(calls.cancel_run(run_id, reason))
+            return await self._call(Calls.cancel_run, run_id, reason)
         except RunNotFoundError:
             return False
 
@@ -271,37 +258,32 @@ class Client:
         after that time UnavailableError when there is no gateway to say so.
         """
         until = time.monotonic() + min(timeout, WAIT_SLICE)
-        if timeout > 0 and (run := await self._link().wait(run_id, until - time.monotonic())) is not None:
-            return run
-        calls, io = self.connection()
-        return await io.run(calls.wait_run(run_id, max(0.0, until - time.monotonic())))
+        if timeout > 0:
+            run = await self._ask(lambda link: link.wait(run_id, until - time.monotonic()))
+            if run is not None:
+                return run
+        return await self._call(Calls.wait_run, run_id, max(0.0, until - time.monotonic()))
 
     async def get_workflow(self, name: str) -> WorkflowInfo:
         """A workflow as it is registered. Raises UnknownWorkflowError."""
-        calls, io = self.connection()
-        return await io.run(calls.get_workflow(name))
+        return await self._call(Calls.get_workflow, name)
 
     async def list_workflows(self) -> list[WorkflowInfo]:
         """All registered workflows, by name."""
-        calls, io = self.connection()
-        return await io.run(calls.list_workflows())
+        return await self._call(Calls.list_workflows)
 
     async def list_workers(self) -> list[WorkerInfo]:
         """The workers connected to any gateway, by name; at most 1,000."""
-        calls, io = self.connection()
-        return await io.run(calls.list_workers())
+        return await self._call(Calls.list_workers)
 
     async def stats(self) -> Stats:
         """How many runs there are, and where they wait."""
-        calls, io = self.connection()
-        return await io.run(calls.stats())
+        return await self._call(Calls.stats)
 
     async def close(self) -> None:
-        """Ends the connection."""
-        if self._calls is not None and self._io is not None:
-            calls, self._calls = self._calls, None
-            self._links.clear()
-            await self._io.run(calls.close())
+        """Ends the connection; another call opens a new one."""
+        if self._connection.is_open:
+            await self._ask(ClientLink.close)
 
     async def __aenter__(self) -> Client:
         return self
@@ -310,7 +292,3 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-
-async def _open(target: str) -> Calls:
-    return Calls(target)

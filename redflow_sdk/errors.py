@@ -114,13 +114,19 @@ class IdempotencyKeyReusedError(RedflowError):
 
 
 class RunFailedError(RedflowError):
-    """The run has failed; `failure` says how."""
+    """The run has failed; `failure` says how. As text it says so too, and where the traceback is."""
 
     def __init__(self, message: str, run_id: str, workflow: str, failure: Failure | None) -> None:
         super().__init__(message)
+        self.message = message
         self.run_id = run_id
         self.workflow = workflow
         self.failure = failure
+
+    def __str__(self) -> str:
+        if self.failure is None or not self.failure.traceback:
+            return self.message
+        return f"{self.message}\nIts traceback is in error.failure.traceback; `redflow run get {self.run_id}` shows it"
 
 
 class CanceledError(RedflowError):

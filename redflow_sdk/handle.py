@@ -74,4 +74,4 @@ def output_of(run: Run, output_type: Annotation) -> Value:
         raise CanceledError(f"Run canceled: {run.cancel_reason}" if run.cancel_reason else "Run canceled")
     failure = run.failure
     what = f"{failure.type}: {failure.message}" if failure else "unknown"
-    raise RunFailedError(f"Run failed: {what} ({run.workflow} {run.id})", run.id, run.workflow, failure)
+    raise RunFailedError(f"Run failed: {what} (workflow {run.workflow}, run {run.id})", run.id, run.workflow, failure)

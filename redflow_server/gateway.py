@@ -128,7 +128,7 @@ class Gateway:
         writer = SessionWriter(timing.lease_ms, timing.cancel_grace_ms, opened)
         return RpcServer(
             worker=WorkerService(self._sessions, Steps(self.store), reader, writer, self.telemetry),
-            runs=RunService(self._runs, self._tokens),
+            runs=RunService(self._runs, self._tokens, self.telemetry),
             events=EventService(self._events),
             workflows=WorkflowService(self._registry),
             system=SystemService(self._system, self._runs, info),

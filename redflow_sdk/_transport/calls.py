@@ -51,9 +51,11 @@ class Calls:
         self._workflows = workflow_service_pb2_grpc.WorkflowServiceStub(self._channel)
         self._system = system_service_pb2_grpc.SystemServiceStub(self._channel)
         self.run_stream = RunStream(self._runs)
+        self.is_closed = False
 
     async def close(self) -> None:
-        """Closes the channel."""
+        """Closes the channel. Whatever is under way raises UnavailableError."""
+        self.is_closed = True
         self.run_stream.close()
         await self._channel.close()
 

@@ -82,6 +82,13 @@ async def call(
             refusal = refusal_of(error)
             if not isinstance(refusal, errors.UnavailableError) or not await patience.pause():
                 raise refusal from None
+        except grpc.aio.UsageError:
+            raise closed() from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise closed() from None
 
 
 class Patience:
@@ -104,6 +111,11 @@ class Patience:
         await asyncio.sleep(random.uniform(self._delay / 2, self._delay))
         self._delay = min(self._delay * 2, 1.0)
         return True
+
+
+def closed() -> errors.UnavailableError:
+    """What is raised to those who wait for an answer on a channel that is closed."""
+    return errors.UnavailableError("the client was closed", "CANCELLED")
 
 
 def error_of(reason: str, message: str) -> errors.RedflowError:

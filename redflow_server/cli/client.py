@@ -119,7 +119,8 @@ def add_call(parser: argparse.ArgumentParser, command: ClientCommand) -> None:
 
 
 def _line(error: RedflowError) -> str:
-    message = str(error) or type(error).__name__
+    # Where the traceback is in Python is nothing for a shell.
+    message = (error.message if isinstance(error, RunFailedError) else str(error)) or type(error).__name__
     # These are sentences; ours stand behind the program's name.
     if isinstance(error, (TokenNotFoundError, NotWaitingError)):
         message = message.removesuffix(".")

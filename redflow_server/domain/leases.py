@@ -121,7 +121,7 @@ class Claimed:
 
     runs: tuple[ClaimedRun, ...]
     emptied: tuple[Lane, ...]
-    lane_change: int = 0
+    lane_change: int
 
 
 class Standing(StrEnum):

@@ -175,13 +175,15 @@ class StartAnswer:
 
 @dataclass(frozen=True, slots=True)
 class RunNews:
-    """For somebody who starts runs and waits for them: what became of starts, runs that have ended, and the ids of
-    which there is none.
+    """For somebody who starts runs and waits for them: what became of starts, runs that have ended, the ids of which
+    there is none, and those of which nothing is told here, because there is no room to wait for more, or no way to read
+    the run: whoever waits for these asks by a call.
     """
 
     starts: tuple[StartAnswer, ...]
     runs: tuple[Run, ...]
     unknown: tuple[str, ...]
+    untold: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,7 +195,7 @@ class Dispatcher:
         sent_at: float,
         future: asyncio.Future[Claimed],
     ) -> None:
-        claimed = Claimed((), ())
+        claimed = Claimed((), (), 0)
         failed = future.cancelled() or future.exception() is not None
         if failed:
             if not future.cancelled():

@@ -39,15 +39,16 @@ class Runs:
         self._dispatcher = dispatcher
         self._telemetry = telemetry
 
-    def start(self, run: NewRun, told: str = "") -> asyncio.Future[StartedRun]:
-        """Starts a run, or answers the existing one of its key. Of the end of a new one the gateway `told` hears.
+    def start(self, run: NewRun, waiter: str = "") -> asyncio.Future[StartedRun]:
+        """Starts a run, or answers the existing one of its key. Of the end of a new one the gateway `waiter`
+        is told.
 
         Raises InvalidInput, PayloadTooLarge, WorkflowNotFound, IdempotencyKeyReused, StoreFull.
         """
         check_new_run(run, self._limits)
         if run.available_at_ms is None:
             self._dispatcher.expect(run.workflow, run.queue)
-        return self._store.enqueue(run, told)
+        return self._store.enqueue(run, waiter)
 
     async def start_many(self, runs: Sequence[NewRun | Refusal]) -> list[StartedRun | Refusal]:
         """Starts each run or says why not, in order; what was refused before stays so."""

@@ -48,14 +48,22 @@ class Waiters:
         run: of one that has ended already nothing more is heard. Raises TooManyWaiters.
         """
         self.hear(run_id, heard)
-        return self._store.watch_run(run_id, self._gateway_id)
+        return self.ask(run_id)
 
     def hear(self, run_id: str, heard: Heard) -> None:
-        """The same for a run that is being started, which tells the store. Raises TooManyWaiters."""
+        """Has a caller hear of the end of a run, until it is removed, of which the store has been told, or is to be
+        told. Raises TooManyWaiters.
+        """
         if self.count >= MAX_WAITERS:
             raise TooManyWaiters(f"{MAX_WAITERS} callers wait for runs at this gateway")
         self._waiting.setdefault(run_id, set()).add(heard)
         self._count += 1
+
+    def ask(self, run_id: str) -> asyncio.Future[RunStatus | None]:
+        """Tells the store that somebody here waits for a run, and gives the run's status now; None when there is no
+        run.
+        """
+        return self._store.watch_run(run_id, self._gateway_id)
 
     def remove(self, run_id: str, heard: Heard) -> None:
         """A caller waits for a run no longer."""
@@ -99,9 +107,7 @@ class Waiters:
         run_ids = tuple(islice(self._waiting, ASKED_AGAIN))
         for run_id in run_ids:
             self._waiting[run_id] = self._waiting.pop(run_id)  # it is the last one now
-        statuses: Iterable[RunStatus | None] = await asyncio.gather(
-            *(self._store.watch_run(run_id, self._gateway_id) for run_id in run_ids)
-        )
+        statuses: Iterable[RunStatus | None] = await asyncio.gather(*(self.ask(run_id) for run_id in run_ids))
         for run_id, status in zip(run_ids, statuses, strict=True):
             if status is None or status.is_terminal:
                 self.finished(run_id)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 
 import grpc
 
 from redflow_sdk.proto.api.v1 import run_service_pb2 as pb
 from redflow_sdk.proto.api.v1 import run_service_pb2_grpc as stubs
-from redflow_server.domain.errors import InvalidInput, Refusal
+from redflow_server.domain.errors import InternalFault, InvalidInput, Refusal
 from redflow_server.domain.payloads import EMPTY_OBJECT
 from redflow_server.domain.runs import (
     DEFAULT_IDEMPOTENCY_TTL_MS,
@@ -27,6 +28,7 @@ from redflow_server.engine.runs import MAX_WAIT_S, Runs, run_id_of_request
 from redflow_server.engine.tokens import Tokens
 from redflow_server.rpc import convert
 from redflow_server.rpc.errors import Context
+from redflow_server.telemetry import Telemetry
 
 MAX_BATCH = 1000
 MESSAGE_BYTES = 1024 * 1024
@@ -37,8 +39,9 @@ MISMATCH = {pb.INPUT_MISMATCH_REJECT: InputMismatch.REJECT}
 class RunService(stubs.RunServiceServicer):
     """Parse, call the engine, render."""
 
-    def __init__(self, runs: Runs, tokens: Tokens) -> None:
+    def __init__(self, runs: Runs, tokens: Tokens, telemetry: Telemetry) -> None:
         self._runs = runs
+        self._telemetry = telemetry
         self._tokens = tokens
         self._readers: set[asyncio.Task[None]] = set()
 
@@ -91,12 +94,18 @@ class RunService(stubs.RunServiceServicer):
         reading = asyncio.create_task(_read_requests(request_iterator, runs))
         self._readers.add(reading)
         reading.add_done_callback(self._readers.discard)
+        reading.add_done_callback(partial(self._was_read, runs))
         try:
             while (news := await runs.take()) is not None:
                 for response in _news(news):
                     yield response
         finally:
             runs.close()
+
+    def _was_read(self, runs: ClientRuns, reading: asyncio.Task[None]) -> None:
+        """A fault of ours must not leave a stream that nobody reads."""
+        if not reading.cancelled() and (error := reading.exception()) is not None:
+            runs.refuse(InternalFault(f"fault {self._telemetry.fault('ExecuteRuns', error)}"))
 
     async def CompleteToken(self, request: pb.CompleteTokenRequest, context: Context) -> pb.CompleteTokenResponse:
         outcome = request.WhichOneof("outcome")
@@ -111,9 +120,10 @@ async def _read_requests(requests: AsyncIterator[pb.ExecuteRunsRequest], runs: C
         async for request in requests:
             if len(request.starts) > MAX_BATCH:
                 raise InvalidInput("starts", f"must be at most {MAX_BATCH}", len(request.starts))
+            # What is not waited for any more makes room.
+            runs.forget(request.forgotten_run_ids)
             for start in request.starts:
                 _begin(start, runs)
-            runs.forget(request.forgotten_run_ids)
             runs.want(request.run_ids)
             await runs.room()
     except Refusal as refusal:
@@ -135,7 +145,9 @@ def _begin(start: pb.NumberedStart, runs: ClientRuns) -> None:
 
 
 def _news(news: RunNews) -> Iterator[pb.ExecuteRunsResponse]:
-    response = pb.ExecuteRunsResponse(starts=map(_start_answer, news.starts), unknown_run_ids=news.unknown)
+    response = pb.ExecuteRunsResponse(
+        starts=map(_start_answer, news.starts), unknown_run_ids=news.unknown, untold_run_ids=news.untold
+    )
     size = 0
     for run in news.runs:
         size += _size(run)

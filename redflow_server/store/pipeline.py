@@ -29,6 +29,7 @@ T = TypeVar("T")
 log = logging.getLogger("redflow.store")
 
 BATCHES: Final = 4
+"""Under way at a time."""
 BATCH_CALLS: Final = 512
 SCRIPT_ITEMS: Final = 64
 SCRIPT_BYTES: Final = 1024 * 1024
@@ -83,7 +84,6 @@ class Batch:
 
     commands: list[Command]
     runs: frozenset[str]
-    too_late: asyncio.TimerHandle
 
 
 class Pipeline:
@@ -99,7 +99,9 @@ class Pipeline:
         self._wire: Wire | None = None
         self._is_spoiled = False
         self._is_away = False
+        self._is_stopped = False
         self._dialing: asyncio.Task[None] | None = None
+        self._too_late: asyncio.TimerHandle | None = None
 
     @property
     def is_away(self) -> bool:
@@ -111,7 +113,8 @@ class Pipeline:
         self._wire = await self._connect()
 
     async def stop(self) -> None:
-        """Ends the connection; calls under way fail."""
+        """Ends the connection; calls under way fail, and later ones."""
+        self._is_stopped = True
         if self._dialing is not None:
             await end(self._dialing)
         self._fail(self._taken_back(), StoreUnavailable("the gateway stops"))
@@ -134,7 +137,7 @@ class Pipeline:
         `run_id` is the run whose calls keep their order, `payload_bytes` about how large the arguments are.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        if self._is_away or len(self._queue) >= QUEUE_CALLS:
+        if self._is_stopped or self._is_away or len(self._queue) >= QUEUE_CALLS:
             future.set_exception(StoreUnavailable())
             return future
         script = self._scripts[name]
@@ -166,9 +169,10 @@ class Pipeline:
         if commands:
             asked = self._wire.ask((command.packed for command in commands), len(commands))
             runs = frozenset(call.run_id for command in commands for call in command.calls if call.run_id)
-            too_late = asyncio.get_running_loop().call_later(ANSWER_TIMEOUT_S, self._wire.close)
-            batch = Batch(commands, runs, too_late)
+            batch = Batch(commands, runs)
             self._under_way.append(batch)
+            if len(self._under_way) == 1:
+                self._set_time()
             asked.add_done_callback(partial(self._answered, batch))
 
     def _next_batch(self) -> list[Call]:
@@ -194,26 +198,33 @@ class Pipeline:
         return batch
 
     def _answered(self, batch: Batch, asked: asyncio.Future[list[Reply]]) -> None:
+        error = asked.exception()
         if batch not in self._under_way:
             return
-        error = asked.exception()
         if isinstance(error, BrokenWire):
-            self._settle(batch.commands[: len(error.replies)], error.replies)
+            again = self._settle(batch.commands[: len(error.replies)], error.replies)
             batch.commands = batch.commands[len(error.replies) :]
-            self._lost(self._taken_back())
+            self._lost(again, self._taken_back())
             self._dial_anew()
         else:
             self._under_way.remove(batch)
-            batch.too_late.cancel()
-            self._settle(batch.commands, asked.result())
+            self._set_time()
+            self._send_again(self._settle(batch.commands, asked.result()))
             self._wake()
+
+    def _set_time(self) -> None:
+        """The batch that is to be answered next has its time from now on: Redis works on one after the other."""
+        if self._too_late is not None:
+            self._too_late.cancel()
+            self._too_late = None
+        if self._under_way and self._wire is not None:
+            self._too_late = asyncio.get_running_loop().call_later(ANSWER_TIMEOUT_S, self._wire.close)
 
     def _taken_back(self) -> list[Call]:
         """All calls that are under way: their answers are not waited for any more."""
         calls = [call for batch in self._under_way for command in batch.commands for call in command.calls]
-        for batch in self._under_way:
-            batch.too_late.cancel()
         self._under_way.clear()
+        self._set_time()
         return calls
 
     def _commands(self, batch: list[Call]) -> list[Command]:
@@ -240,7 +251,8 @@ class Pipeline:
             command += call.arguments[1:]
         return pack(*command)
 
-    def _settle(self, commands: list[Command], replies: list[Reply]) -> None:
+    def _settle(self, commands: list[Command], replies: list[Reply]) -> list[Call]:
+        """Answers calls; those that are to be sent again are left."""
         again: list[Call] = []
         for command, reply in zip(commands, replies, strict=False):
             calls = command.calls
@@ -248,8 +260,7 @@ class Pipeline:
                 self._settle_calls(calls, [reply] * len(calls), again)
             else:
                 self._settle_calls(calls, reply, again)
-        if again:
-            self._send_again(again)
+        return again
 
     def _settle_calls(self, calls: list[Call], replies: list[Reply], again: list[Call]) -> None:
         for call, reply in zip(calls, replies, strict=True):
@@ -280,13 +291,13 @@ class Pipeline:
             self._fail_behind([call], error)
         return False
 
-    def _lost(self, unanswered: list[Call]) -> None:
-        """The connection broke: repeats what may be repeated, once there is a new one."""
+    def _lost(self, again: list[Call], unanswered: list[Call]) -> None:
+        """The connection broke: repeats what may be repeated, after `again`, once there is a new one."""
         lost = [call for call in unanswered if not (call.script.is_repeatable and call.tries < TRIES)]
         error = StoreUnavailable("the connection to Redis broke; the call may have been executed")
         self._fail(lost, error)
         self._fail_behind(lost, error)
-        self._send_again([call for call in unanswered if not call.future.done()])
+        self._send_again([*again, *(call for call in unanswered if not call.future.done())])
 
     def _dial_anew(self) -> None:
         """Nothing is sent until there is a new connection, which has the scripts."""

@@ -45,7 +45,7 @@ class Due:
     scheduled_at_ms: int | None
     deadline_at_ms: int | None
     lanes: tuple[tuple[str, int], ...]
-    lane_change: int = 0
+    lane_change: int
     timer_at_ms: int | None = None
     cron_at_ms: int | None = None
     outbox_at_ms: int | None = None

@@ -15,7 +15,7 @@ from redflow_server.domain.errors import StoreUnavailable
 from redflow_server.domain.leases import Stop, StopReason, WaitOver
 from redflow_server.store import codec
 from redflow_server.store.keys import Keys
-from redflow_server.store.wire import BrokenWire, Dial, Reply, end, pack
+from redflow_server.store.wire import BrokenWire, Dial, Reply, Wire, end, pack
 
 log = logging.getLogger("redflow.store")
 
@@ -54,6 +54,7 @@ class Wakeups:
         self._channels = (keys.wakeups, keys.gateway(gateway_id))
         self._listener = listener
         self._task: asyncio.Task[None] | None = None
+        self._wire: Wire | None = None
         self._is_quiet = True
         self._refusal: StoreUnavailable | None = None
         self.is_subscribed = False
@@ -107,7 +108,8 @@ class Wakeups:
         self._is_quiet = False
         if isinstance(message, hiredis.ReplyError):
             self._refusal = StoreUnavailable(f"Redis refuses for now: {message}")
-            self._wire.close()
+            if self._wire is not None:
+                self._wire.close()
             return
         kind, content = message[0], message[-1]
         if kind == b"message":

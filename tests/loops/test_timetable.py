@@ -40,7 +40,7 @@ class RedisClock:
         return round((now_s() + self.ahead_s) * 1000)
 
     async def read(self) -> Due:
-        nothing = Due(self.now_ms, None, None, ())
+        nothing = Due(self.now_ms, None, None, (), 0)
         times: dict[str, Any] = {FIELDS[kind]: at_ms for kind, at_ms in self.due_at_ms.items()}  # Any: fields of Due
         return replace(nothing, **times)
 

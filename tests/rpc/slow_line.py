@@ -14,7 +14,7 @@ from redflow_server.store.scripts import load_scripts
 class SlowLine:
     """Carries everything, until it meets the script that it was told of: from there on it waits for `let_go`.
 
-    A gateway has one call under way at a time, so whatever else it asks of the store waits behind.
+    Whatever else the gateway asks of the store waits behind that.
     """
 
     def __init__(self, redis_url: str, folder: Path) -> None:

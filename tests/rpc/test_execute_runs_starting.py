@@ -156,20 +156,59 @@ async def test_a_fault_is_the_answer_to_its_start_alone(
     assert answers[2].started.created
 
 
-async def test_more_that_are_waited_for_than_a_stream_may_have_are_not_started(
-    stream: RunStream, gateway: Gateway, calls: Calls, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("bound", ["client_runs.MAX_WANTED", "waiters.MAX_WAITERS"])
+async def test_where_there_is_no_room_to_wait_for_more_a_run_is_started_and_its_end_is_not_told(
+    stream: RunStream, gateway: Gateway, calls: Calls, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
-    monkeypatch.setattr(client_runs, "MAX_WANTED", 2)
-    for number in range(3):
+    monkeypatch.setattr(f"redflow_server.engine.{bound}", 2)
+    for number in range(2):
         await stream.execute(number)
-    answers = {answer.number: answer for answer in await stream.answers(3)}
-    assert [answers[number].refused.reason for number in range(3)] == ["", "", "TOO_MANY_WAITERS"]
+    [first, _] = await stream.answers(2)
+    await stream.execute(2)
+    response = await stream.read()
+    [answer] = response.starts
+    assert answer.started.created
+    assert list(response.untold_run_ids) == [answer.started.run_id]
+    assert gateway._waiters.count == 2
 
-    await calls.cancel(answers[0].started.run_id)
+    await calls.cancel(first.started.run_id)
     await stream.ended(1)
-    await stream.execute(4)
+    await stream.execute(3)
+    [answer] = await stream.answers()
+    await calls.cancel(answer.started.run_id)
 
-    assert (await stream.answers())[0].started.created, "there is room again"
+    assert await stream.ended(1) == [answer.started.run_id], "there is room again"
+
+
+async def test_what_is_forgotten_makes_room_for_what_is_started_in_the_same_message(
+    stream: RunStream, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_runs, "MAX_WANTED", 1)
+    await stream.execute(1)
+    [first] = await stream.answers()
+    start = pb.NumberedStart(number=2, run=pb.StartRunRequest(workflow="w", queue="q"), wait=True)
+    await stream.call.write(pb.ExecuteRunsRequest(starts=[start], forgotten_run_ids=[first.started.run_id]))
+
+    response = await stream.read()
+
+    assert [answer.number for answer in response.starts] == [2]
+    assert not response.untold_run_ids
+
+
+@pytest.mark.leaves_faults
+async def test_the_end_of_a_run_that_cannot_be_read_is_said_not_to_be_told(
+    stream: RunStream, calls: Calls, redis: RedisCommand, keys: Keys
+) -> None:
+    await stream.execute(1)
+    [answer] = await stream.answers()
+    run_id = answer.started.run_id
+    await redis("DEL", keys.waits(run_id))
+    await redis("SET", keys.waits(run_id), "not a hash")
+    await calls.cancel(run_id)
+
+    response = await stream.read()
+
+    assert (list(response.runs), list(response.untold_run_ids)) == ([], [run_id])
 
 
 async def test_too_many_starts_in_a_message_end_the_stream_and_none_is_made(stream: RunStream, calls: Calls) -> None:

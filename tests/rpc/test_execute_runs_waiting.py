@@ -12,7 +12,7 @@ from redflow_server.engine import client_runs
 from redflow_server.gateway import Gateway
 from tests.conftest import StartGateway
 from tests.eventually import eventually
-from tests.rpc.calls import Calls, refused
+from tests.rpc.calls import Calls
 from tests.rpc.conftest import CallsTo, OpenWorker
 from tests.rpc.items import a_result
 from tests.rpc.run_stream import RunStream
@@ -122,17 +122,14 @@ async def test_a_stream_that_breaks_off_waits_for_nothing_any_more(
     await eventually(lambda: gateway._waiters.count == 0)
 
 
-async def test_too_many_on_one_stream_are_refused_and_nothing_is_waited_for(
+async def test_of_more_than_there_is_room_for_it_is_said_that_they_are_not_told(
     stream: RunStream, gateway: Gateway, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_runs, "MAX_WANTED", 3)
-    await stream.want(*await calls.start_many(4))
+    run_ids = await calls.start_many(5)
+    await stream.want(*run_ids)
 
-    answer = await refused(stream.read())
+    response = await stream.read()
 
-    assert (answer.code, answer.reason, answer.field) == (
-        grpc.StatusCode.INVALID_ARGUMENT,
-        "INVALID_INPUT",
-        "run_ids",
-    )
-    await eventually(lambda: gateway._waiters.count == 0)
+    assert list(response.untold_run_ids) == run_ids[3:]
+    assert gateway._waiters.count == 3

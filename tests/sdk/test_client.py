@@ -29,6 +29,7 @@ from redflow_sdk import (
 )
 from redflow_sdk.proto.api.v1 import run_service_pb2 as pb
 from redflow_sdk.proto.v1 import run_pb2
+from tests.eventually import eventually
 from tests.sdk.scripted_runs import Refusal, ScriptedRuns, a_page, a_run
 
 AWAY = Refusal(grpc.StatusCode.UNAVAILABLE, "STORE_UNAVAILABLE")
@@ -142,7 +143,6 @@ async def test_the_gateway_is_found_by_the_environment(runs: ScriptedRuns, monke
         (grpc.StatusCode.RESOURCE_EXHAUSTED, "STORE_FULL", RefusedError),
         (grpc.StatusCode.FAILED_PRECONDITION, "OF_A_LATER_GATEWAY", RefusedError),
         (grpc.StatusCode.INTERNAL, "INTERNAL", RefusedError),
-        (grpc.StatusCode.UNIMPLEMENTED, "", RefusedError),
         (grpc.StatusCode.PERMISSION_DENIED, "", RefusedError),
     ],
     ids=str,
@@ -225,6 +225,22 @@ async def test_a_call_that_nobody_waits_for_any_more_ends(runs: ScriptedRuns, re
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(client.get_run("run-1"), 0.2)
         assert time.monotonic() - started_at < 1
+
+
+async def test_a_call_that_waits_when_the_client_is_closed_raises_that(
+    runs: ScriptedRuns, released: threading.Event
+) -> None:
+    def block(request: object) -> pb.GetRunResponse:
+        released.wait(20)
+        return pb.GetRunResponse(run=a_run())
+
+    runs.script["GetRun"] = block
+    client = Client(runs.target)
+    call = asyncio.ensure_future(client.get_run("run-1"))
+    await eventually(lambda: runs.named("GetRun"))
+    await client.close()
+    with pytest.raises(UnavailableError, match="closed"):
+        await asyncio.wait_for(call, 5)
 
 
 # ---- listing ----

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import grpc
 import pytest
@@ -16,7 +17,10 @@ from redflow_sdk import (
     UnavailableError,
     UnknownWorkflowError,
 )
+from redflow_sdk._transport.convert import run_of
 from redflow_sdk.proto.api.v1 import run_service_pb2 as pb
+from redflow_sdk.proto.v1 import run_pb2
+from redflow_sdk.records import Run
 from tests.eventually import eventually
 from tests.sdk.messages import payload
 from tests.sdk.scripted_runs import Refusal, ScriptedRuns, a_run
@@ -51,7 +55,7 @@ async def test_what_is_answered_is_not_waited_for_any_longer(
     runs: ScriptedRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The pause between tries is for those that need another one."""
-    monkeypatch.setattr("redflow_sdk._transport.run_stream.random.uniform", lambda low, high: 60.0)
+    monkeypatch.setattr("redflow_sdk._transport.starts.random.uniform", lambda low, high: 60.0)
     async with Client(runs.target) as client:
         assert await asyncio.wait_for(started(client, 1, 2), 20) == ["run-1", "run-2"]
 
@@ -177,3 +181,69 @@ async def test_waits_for_which_the_stream_has_no_room_are_calls_of_their_own(
     starts = [start for call in runs.named("ExecuteRuns") for start in call.request.starts]
     assert [start.wait for start in starts] == [True, True, False, False, False]
     assert runs.named("WaitRun")
+
+
+async def test_a_start_that_fits_into_no_message_is_refused_at_once_and_alone(runs: ScriptedRuns) -> None:
+    async with Client(runs.target) as client:
+        starts = [client.start("w", text, queue="q") for text in ("x" * 4_200_000, "y")]
+        runs.script["StartRun"] = lambda request: pb.StartRunResponse(run_id="run-1", created=True)
+        large, small = await asyncio.wait_for(asyncio.gather(*starts, return_exceptions=True), 10)
+    assert isinstance(large, InvalidInputError) and large.reason == "PAYLOAD_TOO_LARGE"
+    assert isinstance(small, RunHandle)
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED])
+async def test_one_for_which_the_gateway_ends_the_stream_is_found_and_refused_alone(
+    runs: ScriptedRuns, code: grpc.StatusCode
+) -> None:
+    def answer(request: pb.StartRunRequest) -> pb.StartRunResponse:
+        if request.input.data == b"3":
+            raise Refusal(code, message="no message of mine")
+        return pb.StartRunResponse(run_id=f"run-{request.input.data.decode()}", created=True)
+
+    runs.script["StartRun"] = answer
+    async with Client(runs.target) as client:
+        waiting = asyncio.ensure_future(client.handle("run-0").result())
+        answers = await asyncio.wait_for(started(client, *range(6)), 20)
+        assert await waiting == {"total": 9.5}
+        assert await started(client, 7, 8) == ["run-7", "run-8"]
+    assert [answer for answer in answers if isinstance(answer, str)] == ["run-0", "run-1", "run-2", "run-4", "run-5"]
+    assert "no message of mine" in str(answers[3])
+
+
+async def test_a_run_whose_start_is_answered_when_nobody_waits_any_more_is_forgotten_at_the_gateway(
+    runs: ScriptedRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redflow_sdk.client.CALL_TIMEOUT", 0.2)
+    is_let_go = threading.Event()
+
+    def late(request: pb.StartRunRequest) -> pb.StartRunResponse:
+        is_let_go.wait(10)
+        return pb.StartRunResponse(run_id="run-1", created=True)
+
+    runs.script.update(StartRun=late, End=lambda run_id: None)
+    async with Client(runs.target) as client:
+        with pytest.raises(UnavailableError):
+            await client.execute("w", 1)
+        is_let_go.set()
+        await eventually(
+            lambda: any("run-1" in call.request.forgotten_run_ids for call in runs.named("ExecuteRuns")), within=5
+        )
+
+
+async def test_a_fault_of_the_stream_is_logged_and_the_client_goes_on(
+    runs: ScriptedRuns, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("redflow_sdk._transport.run_stream.MAX_PAUSE_S", 0.05)
+    runs.script["End"] = lambda run_id: a_run(run_id=run_id, output=payload(1))
+    faults = iter([RuntimeError("a fault of ours")])
+
+    def faulty(run: run_pb2.Run) -> Run:
+        for fault in faults:
+            raise fault
+        return run_of(run)
+
+    monkeypatch.setattr("redflow_sdk._transport.run_stream.convert.run_of", faulty)
+    async with Client(runs.target) as client:
+        assert await asyncio.wait_for(client.handle("run-1").result(), 10) == 1
+    assert "a fault of ours" in caplog.text

@@ -49,6 +49,9 @@ PUBLIC = {
     "Stats",
     "Step",
     "StepFailedError",
+    "SyncClient",
+    "SyncRunHandle",
+    "SyncRunList",
     "Token",
     "TokenFailedError",
     "TokenNotFoundError",
@@ -90,7 +93,7 @@ def test_importing_it_starts_nothing_and_brings_in_no_gateway() -> None:
         "import sys, threading\n"
         "import redflow_sdk\n"
         "async def empty(ctx): ...\n"
-        "redflow_sdk.Client(); redflow_sdk.Worker(workflows=[redflow_sdk.workflow(empty)])\n"
+        "redflow_sdk.Client(); redflow_sdk.SyncClient(); redflow_sdk.Worker(workflows=[redflow_sdk.workflow(empty)])\n"
         "assert threading.active_count() == 1, threading.enumerate()\n"
         "loaded = {name.partition('.')[0] for name in sys.modules}\n"
         "assert not loaded & {'redflow_server', 'redis', 'hiredis', 'pydantic', 'uvloop', 'croniter'}, loaded\n"

@@ -135,6 +135,19 @@ async def test_a_failed_run_raises_its_failure(runs: ScriptedRuns) -> None:
     found = failed.value.failure
     assert found is not None and found.cause is not None
     assert (found.type, found.kind, found.traceback, found.cause.type) == ("CardDeclined", "error", "tb", "LookupError")
+    assert str(failed.value).splitlines() == [
+        "Run failed: CardDeclined: no money (workflow charge, run run-7)",
+        "Its traceback is in error.failure.traceback; `redflow run get run-7` shows it",
+    ]
+
+
+async def test_a_failed_run_without_a_traceback_does_not_point_to_one(runs: ScriptedRuns) -> None:
+    lost = failure_pb2.Failure(type="WorkerLost", message="four workers", failure_kind=failure_pb2.FAILURE_KIND_ERROR)
+    runs.script["End"] = lambda run_id: a_run(run_pb2.RUN_STATUS_FAILED, workflow="charge", failure=lost)
+    async with Client(runs.target) as client:
+        with pytest.raises(RunFailedError) as failed:
+            await client.handle("run-1").result()
+    assert str(failed.value) == "Run failed: WorkerLost: four workers (workflow charge, run run-1)"
 
 
 async def test_a_canceled_run_raises_that_it_was_canceled_and_why(runs: ScriptedRuns) -> None:

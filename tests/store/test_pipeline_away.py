@@ -74,3 +74,11 @@ async def test_calls_under_way_fail_when_the_pipeline_stops(redis_url: str, pref
         for call in (sent, queued):
             with pytest.raises(StoreUnavailable):
                 await asyncio.wait_for(call, WITHIN_S)
+
+
+async def test_a_call_after_the_end_fails_at_once_and_opens_no_connection(redis_url: str, prefix: str) -> None:
+    async with pipeline_to(redis_url, prefix) as (pipeline, store):
+        await pipeline.stop()
+        call = store.enqueue(a_run())
+        assert isinstance(call.exception(), StoreUnavailable)
+        assert pipeline._dialing is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import inspect
 import re
 import shlex
@@ -170,3 +171,28 @@ async def test_the_client_of_the_guide_does_what_it_says(
     assert [
         run.available_at is not None and run.available_at > datetime.now(run.available_at.tzinfo) for run in scheduled
     ]
+
+
+async def test_the_client_without_asyncio_of_the_guide_does_what_it_says(
+    target: str, start_worker: StartWorker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await start_worker(order)
+    (block,) = re.findall(r"^```python\n(.*?)^```", section(CLIENTS, "## Python without asyncio"), re.M | re.S)
+    await asyncio.to_thread(module_of, block.replace("SyncClient()", f"SyncClient({target!r})"))
+    first, second, *listed = capsys.readouterr().out.splitlines()
+    assert [first, second] == ["receipt-A-17-12900", "receipt-A-18-12900"]
+    assert [line.split()[1] for line in listed] == ["succeeded"] * 2
+
+
+async def test_a_run_that_has_failed_says_so_in_the_words_of_the_guide(
+    client: Client, start_worker: StartWorker
+) -> None:
+    @workflow(name="order")
+    async def fails(ctx: Context) -> None:
+        raise LookupError("no address")
+
+    (shown,) = re.findall(r"^(Run failed: .*?)^```", section(CLIENTS, "## Python without asyncio"), re.M | re.S)
+    await start_worker(fails)
+    with pytest.raises(RunFailedError) as failed:
+        await client.execute(fails, timeout=10)
+    assert f"{failed.value}\n" == re.sub(r"run_\w+", failed.value.run_id, shown)

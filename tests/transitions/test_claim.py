@@ -297,7 +297,7 @@ async def test_a_full_claim_is_answered(store: Store) -> None:
 
 async def test_a_lane_that_nobody_has_used_is_empty(store: Store, redis: RedisCommand, keys: Keys) -> None:
     before = await everything(redis, keys)
-    assert await store.claim(a_claim(Lane("q", "nobody"))) == Claimed((), (Lane("q", "nobody"),))
+    assert await store.claim(a_claim(Lane("q", "nobody"))) == Claimed((), (Lane("q", "nobody"),), 0)
     assert await everything(redis, keys) == before
 
 

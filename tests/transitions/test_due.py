@@ -33,7 +33,7 @@ def names(due: Due) -> list[str]:
 
 
 async def test_nothing_is_due_in_an_empty_store(store: Store) -> None:
-    assert await store.due(0) == Due(START_MS, scheduled_at_ms=None, deadline_at_ms=None, lanes=())
+    assert await store.due(0) == Due(START_MS, scheduled_at_ms=None, deadline_at_ms=None, lanes=(), lane_change=0)
 
 
 async def test_time_is_the_clock_of_redis_unless_a_test_says_otherwise(store: Store) -> None:
@@ -141,3 +141,17 @@ async def test_looking_writes_nothing(store: Store, redis: RedisCommand, keys: K
     before = await everything(redis, keys)
     await store.due(0)
     assert await everything(redis, keys) == before
+
+
+@pytest.mark.leaves_faults
+async def test_in_a_store_that_was_emptied_the_numbers_go_on_from_the_time(
+    store: Store, redis: RedisCommand, keys: Keys
+) -> None:
+    await enqueue_in(store, *(f"q{number}" for number in range(20)))
+    last = (await store.due(0)).lane_change
+    await redis("DEL", keys.lane_seq, keys.lanes)
+
+    store.now_ms = START_MS + 1
+    await enqueue_in(store, "q")
+
+    assert (await store.due(0)).lane_change > last

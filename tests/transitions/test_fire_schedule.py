@@ -95,7 +95,7 @@ async def test_the_filled_lane_and_the_next_occurrence_are_made_known(store: Sto
     async with Messages.on(redis_url, keys.wakeups) as messages:
         await store.fire_schedule(occurrence)
         heard = await messages.so_far()
-    assert "lane 1 1:q:1:w" in heard
+    assert f"lane {1000 * FIRST_MS} 1:q:1:w" in heard
     assert heard[-1] == f"due cron {FIRST_MS + 1000}"
 
 

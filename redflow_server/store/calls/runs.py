@@ -16,15 +16,15 @@ from redflow_server.store.wire import Argument
 class RunScripts(Scripted):
     """Starting, reading and canceling runs."""
 
-    def enqueue(self, run: NewRun, told: str = "") -> Future[StartedRun]:
-        """Starts a run, or answers the one its key names; of the end of a new one the gateway `told` hears. Raises
+    def enqueue(self, run: NewRun, waiter: str = "") -> Future[StartedRun]:
+        """Starts a run, or answers the one its key names; of the end of a new one the gateway `waiter` is told. Raises
         WorkflowNotFound, IdempotencyKeyReused.
         """
         arguments: tuple[Argument, ...] = (
             *(self._now, run.run_id, run.workflow, run.queue or "", run.max_attempts or "", run.priority),
             *(int(run.is_typed), run.input.data, codec.encode_meta(run.input), run.input.digest),
             "" if run.available_at_ms is None else run.available_at_ms,
-            *(run.idempotency_key or "", run.idempotency_ttl_ms, run.on_input_mismatch, told),
+            *(run.idempotency_key or "", run.idempotency_ttl_ms, run.on_input_mismatch, waiter),
         )
 
         def read(reply: codec.Reply) -> StartedRun:

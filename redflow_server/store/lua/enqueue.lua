@@ -1,7 +1,7 @@
--- Starts a run, or answers the one that its idempotency key names. Of the end of a new one the gateway `told` hears.
+-- Starts a run, or answers the one that its idempotency key names. Of the end of a new one the gateway `waiter` is told.
 -- KEYS    prefix
 -- ARGS    now run_id workflow queue max_attempts priority typed input input_meta digest available_at key key_ttl_ms mismatch
---         told
+--         waiter
 -- RETURNS created | repeated | existing id differs | unknown_workflow | key_reused id
 -- EMITS   lane, due
 -- REPEAT  yes

@@ -30,6 +30,8 @@ from redflow_sdk import (
     RunInfo,
     Schedule,
     Step,
+    SyncClient,
+    SyncRunHandle,
     Token,
     TokenFailedError,
     Worker,
@@ -271,6 +273,32 @@ async def emits(client: Client) -> None:
     assert_type(await client.emit_event("paid", key="o-7"), list[str])
     await client.complete_token("tok", Receipt(total=1.0))
     await client.fail_token("tok", "too dear", type="Rejected")
+
+
+def blocks(client: SyncClient) -> None:
+    handle = client.start(charge, Order(1), idempotency_key="k", priority=5)
+    assert_type(handle, SyncRunHandle[Receipt])
+    assert_type(handle.result(timeout=30), Receipt)
+    assert_type(handle.get(), Run)
+    assert_type(client.execute(charge, Order(1)), Receipt)
+    assert_type(client.execute(sweep), int)
+    assert_type(client.execute(resize, 7, timeout=5), list[int])
+    assert_type(client.execute("charge", {"id": 1}), Any)
+    assert_type(client.start(tidy), SyncRunHandle[None])
+    assert_type(client.start("charge", {"id": 1}), SyncRunHandle[Any])
+    assert_type(client.handle(handle.id), SyncRunHandle[Any])
+    assert_type(client.list_runs(status="failed").page(limit=5), list[Run])
+    for listed in client.list_runs(workflow="charge"):
+        assert_type(listed, Run)
+    assert_type(client.wait_run(handle.id, 5), Run | None)
+    assert_type(client.emit_event("paid", Order(1), key="o-7"), list[str])
+    with client as same:
+        assert_type(same, SyncClient)
+
+    client.start(charge, Receipt(total=1.0))  # type: ignore[misc]  # no Order
+    client.execute(resize, "large")  # type: ignore[misc]  # no int
+    client.start(charge, Order(1), on_input_mismatch="ignore")  # type: ignore[call-overload]  # neither of the two
+    client.list_runs(status="lost")  # type: ignore[arg-type]  # no status
 
 
 # ---- workers ----

@@ -467,6 +467,8 @@ Global___NumberedStart: typing_extensions.TypeAlias = NumberedStart
 
 @typing.final
 class ExecuteRunsRequest(google.protobuf.message.Message):
+    """Dealt with in this order: what is forgotten, starts, what is waited for."""
+
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     STARTS_FIELD_NUMBER: builtins.int
@@ -532,6 +534,7 @@ class ExecuteRunsResponse(google.protobuf.message.Message):
     STARTS_FIELD_NUMBER: builtins.int
     RUNS_FIELD_NUMBER: builtins.int
     UNKNOWN_RUN_IDS_FIELD_NUMBER: builtins.int
+    UNTOLD_RUN_IDS_FIELD_NUMBER: builtins.int
     @property
     def starts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StartAnswer]: ...
     @property
@@ -542,14 +545,21 @@ class ExecuteRunsResponse(google.protobuf.message.Message):
     def unknown_run_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Of which there is none."""
 
+    @property
+    def untold_run_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Whose ends are not told on this stream, because it has no room to wait for more, or the gateway cannot read them.
+        WaitRun answers, or says why not.
+        """
+
     def __init__(
         self,
         *,
         starts: collections.abc.Iterable[Global___StartAnswer] | None = ...,
         runs: collections.abc.Iterable[redflow_sdk.proto.v1.run_pb2.Run] | None = ...,
         unknown_run_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        untold_run_ids: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["runs", b"runs", "starts", b"starts", "unknown_run_ids", b"unknown_run_ids"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["runs", b"runs", "starts", b"starts", "unknown_run_ids", b"unknown_run_ids", "untold_run_ids", b"untold_run_ids"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___ExecuteRunsResponse: typing_extensions.TypeAlias = ExecuteRunsResponse

@@ -147,9 +147,11 @@ class RunServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ExecuteRuns(self, request_iterator, context):
-        """Starts runs and waits for the ends of runs, as the caller names them; each start is answered by its number, each end
-        is sent once. Starts are safe to repeat like StartRun. When the caller has closed its side, the stream ends with the
-        last answer. Refused: INVALID_INPUT, TOO_MANY_WAITERS; a start by itself what StartRun is refused for.
+        """Starts runs and waits for the ends of runs, as the caller names them. Each start is answered by its number; each end
+        is told at least once, and one that cannot be told here is said to be so. Starts are safe to repeat like StartRun.
+        When the caller has closed its side, the stream ends with the last answer. Who does not read its stream is not read
+        from. Refused: INVALID_INPUT, PROTOCOL_VIOLATION, STORE_UNAVAILABLE; a start by itself, in its answer, with what
+        StartRun is refused for, and INTERNAL.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,9 +34,11 @@ class RunServiceStub:
     WaitRun: grpc.aio.UnaryUnaryMultiCallable[redflow_sdk.proto.api.v1.run_service_pb2.WaitRunRequest, redflow_sdk.proto.api.v1.run_service_pb2.WaitRunResponse]
     """Waits until a run has ended, at most 50 seconds; `done` is false when it has not. Refused: RUN_NOT_FOUND."""
     ExecuteRuns: grpc.aio.StreamStreamMultiCallable[redflow_sdk.proto.api.v1.run_service_pb2.ExecuteRunsRequest, redflow_sdk.proto.api.v1.run_service_pb2.ExecuteRunsResponse]
-    """Starts runs and waits for the ends of runs, as the caller names them; each start is answered by its number, each end
-    is sent once. Starts are safe to repeat like StartRun. When the caller has closed its side, the stream ends with the
-    last answer. Refused: INVALID_INPUT, TOO_MANY_WAITERS; a start by itself what StartRun is refused for.
+    """Starts runs and waits for the ends of runs, as the caller names them. Each start is answered by its number; each end
+    is told at least once, and one that cannot be told here is said to be so. Starts are safe to repeat like StartRun.
+    When the caller has closed its side, the stream ends with the last answer. Who does not read its stream is not read
+    from. Refused: INVALID_INPUT, PROTOCOL_VIOLATION, STORE_UNAVAILABLE; a start by itself, in its answer, with what
+    StartRun is refused for, and INTERNAL.
     """
     CompleteToken: grpc.aio.UnaryUnaryMultiCallable[redflow_sdk.proto.api.v1.run_service_pb2.CompleteTokenRequest, redflow_sdk.proto.api.v1.run_service_pb2.CompleteTokenResponse]
     """Completes or fails a wait for a token, once. Refused: TOKEN_NOT_FOUND, NOT_WAITING."""
@@ -104,9 +106,11 @@ class RunServiceServicer:
         request_iterator: collections.abc.AsyncIterator[redflow_sdk.proto.api.v1.run_service_pb2.ExecuteRunsRequest],
         context: grpc.aio.ServicerContext[collections.abc.AsyncIterator[redflow_sdk.proto.api.v1.run_service_pb2.ExecuteRunsRequest], collections.abc.AsyncIterator[redflow_sdk.proto.api.v1.run_service_pb2.ExecuteRunsResponse]],
     ) -> collections.abc.AsyncIterator[redflow_sdk.proto.api.v1.run_service_pb2.ExecuteRunsResponse]:
-        """Starts runs and waits for the ends of runs, as the caller names them; each start is answered by its number, each end
-        is sent once. Starts are safe to repeat like StartRun. When the caller has closed its side, the stream ends with the
-        last answer. Refused: INVALID_INPUT, TOO_MANY_WAITERS; a start by itself what StartRun is refused for.
+        """Starts runs and waits for the ends of runs, as the caller names them. Each start is answered by its number; each end
+        is told at least once, and one that cannot be told here is said to be so. Starts are safe to repeat like StartRun.
+        When the caller has closed its side, the stream ends with the last answer. Who does not read its stream is not read
+        from. Refused: INVALID_INPUT, PROTOCOL_VIOLATION, STORE_UNAVAILABLE; a start by itself, in its answer, with what
+        StartRun is refused for, and INTERNAL.
         """
 
     def CompleteToken(

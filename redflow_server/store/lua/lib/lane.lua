@@ -1,5 +1,6 @@
 -- Lanes hold the queued runs of one workflow in one queue, by priority and then by number.
---@include save
+-- The numbers begin with the time, so that they do not go back when the store is emptied.
+--@include now save
 local function lane_name(queue, workflow) return lp(queue) .. ':' .. lp(workflow) end
 
 -- The only way into a lane. A run that comes back keeps its place, one without a place goes to the end.
@@ -12,6 +13,10 @@ local function lane_push(run)
   redis.call('ZADD', lane_key(name), run.place, run.id)
   if redis.call('ZCARD', lane_key(name)) > 1 then return end
   local change = redis.call('INCR', LANE_SEQ)
+  if change == 1 then
+    change = now * 1000
+    redis.call('SET', LANE_SEQ, string.format('%.0f', change))
+  end
   redis.call('ZADD', LANES, change, name)
   redis.call('PUBLISH', WAKEUPS, string.format('lane %.0f %s', change, name))
 end
