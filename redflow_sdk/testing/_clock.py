@@ -9,6 +9,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Final
+
+MOMENT_S: Final = 0.05
 
 
 @dataclass(order=True, slots=True)
@@ -38,7 +41,14 @@ class VirtualClock:
 
     def at(self, at_ms: int, call: Callable[[], object]) -> Due:
         """Does something at a time, or as soon as possible when that has passed."""
-        due = Due(max(at_ms, self.now_ms), next(self._numbers), call, time.monotonic())
+        return self._say(at_ms, call, time.monotonic())
+
+    def when_idle(self, call: Callable[[], object]) -> Due:
+        """Does something before the time goes on; what is at work has a moment of real time first to come to rest."""
+        return self._say(self.now_ms, call, time.monotonic() + MOMENT_S)
+
+    def _say(self, at_ms: int, call: Callable[[], object], said_at: float) -> Due:
+        due = Due(max(at_ms, self.now_ms), next(self._numbers), call, said_at)
         heapq.heappush(self._due, due)
         return due
 

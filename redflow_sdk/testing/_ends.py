@@ -41,16 +41,16 @@ class Outcome:
 
 
 def settled_status(run: RunRecord, wanted: RunStatus) -> RunStatus:
-    """Where a run goes: a cancel wins over everything, then a time-out. A verdict stands."""
+    """Where a run goes: a cancel wins over everything, then a time-out."""
     if run.cancel_reason is not None:
         return "canceled"
-    return "failed" if run.is_late and not run.is_failing else wanted
+    return "failed" if run.is_late else wanted
 
 
 def settle(world: World, run: RunRecord, wanted: RunStatus, at_ms: int = 0) -> RunStatus:
     """Its lease is over; `at_ms` is when a scheduled one goes on."""
     status = settled_status(run, wanted)
-    if status == "failed" and run.is_late and not run.is_failing:
+    if status == "failed" and run.is_late:
         run.failure = RUN_TIMED_OUT
     if status == "failed" and begin_failing(world, run):
         status = "queued"

@@ -166,7 +166,7 @@ class Play:
             outcome = Outcome(failure=failure)
         else:
             outcome = Outcome(output=Payload(converter.encode(given)))
-        self._clock.after(0.0, partial(resolve, self.world, run, step_name, outcome))
+        self._clock.when_idle(partial(resolve, self.world, run, step_name, outcome))
 
     # ---- the course ----
 

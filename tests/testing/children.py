@@ -133,6 +133,19 @@ async def one_child_for_two_steps(ctx: Context) -> list[int]:
 
 
 @workflow
+async def takes_a_while(ctx: Context) -> int:
+    await ctx.step.sleep("while", 0.5)
+    return 5
+
+
+@workflow
+async def one_of_two_waits_gives_up(ctx: Context) -> list[str]:
+    first = ctx.step.run_workflow("first", takes_a_while, timeout=0.1, idempotency_key="one")
+    second = ctx.step.run_workflow("second", takes_a_while, idempotency_key="one")
+    return [str(outcome) for outcome in await asyncio.gather(first, second, return_exceptions=True)][1:]
+
+
+@workflow
 async def waits_for_itself(ctx: Context, depth: int) -> None:
     await ctx.step.run_workflow("again", waits_for_itself, depth, idempotency_key="circle")
 
@@ -176,7 +189,7 @@ async def emits_to_itself(ctx: Context) -> object:
     return got and got.payload
 
 
-ALL = (render, broken, flaky, endless, at_work)
+ALL = (render, broken, flaky, endless, at_work, takes_a_while)
 
 SCENARIOS = (
     *(
@@ -185,7 +198,7 @@ SCENARIOS = (
             *(child_succeeds, blocking_parent, child_fails, child_fails_the_run, child_times_out),
             *(child_at_work_times_out, child_loses_a_race, child_wins_a_race, unknown_child),
             *(input_of_a_child_does_not_fit, one_child_for_two_steps, starts_and_goes_on, started_run_ends_along),
-            *(starts_an_unknown_one, emits_to_itself),
+            *(starts_an_unknown_one, emits_to_itself, one_of_two_waits_gives_up),
         )
     ),
     *(Scenario(each, others=(on_paid, also_on_paid)) for each in (emits, schedules)),

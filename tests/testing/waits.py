@@ -116,7 +116,8 @@ async def event_wins(ctx: Context) -> object:
 
 @workflow
 async def function_wins(ctx: Context) -> object:
-    race = await ctx.step.race("first", work=ctx.step.run("work", fails_slowly, 0), late=ctx.step.sleep("late", 60))
+    race = await ctx.step.race("first", work=ctx.step.run("work", fails_slowly, 0), late=ctx.step.sleep("late", 1))
+    await ctx.step.sleep("longer than late", 1)
     return [race.winner, race.value]
 
 
@@ -141,6 +142,17 @@ async def races_in_a_row(ctx: Context) -> list[str]:
         quick, slow = ctx.step.sleep(f"quick {number}", 0.03), ctx.step.sleep(f"slow {number}", 60)
         won.append((await ctx.step.race(f"race {number}", slow=slow, quick=quick)).winner)
     return won
+
+
+@workflow
+async def losers_are_over_before_the_run_goes_on(ctx: Context) -> object:
+    token = await ctx.step.token("approve", int)
+    await ctx.step.run("ask", hand_over, token)
+    paid, late = ctx.step.wait_for_event("paid", "order.paid"), ctx.step.sleep("late", 1)
+    first = await ctx.step.race("first", approved=token.result(), paid=paid, late=late)
+    again = await ctx.step.wait_for_event("again", "order.paid", timeout=5)
+    await ctx.step.sleep("longer than late", 0.8)
+    return [first.winner, first.value, again and again.payload]
 
 
 @workflow
@@ -180,6 +192,11 @@ SCENARIOS = (
     Scenario(function_loses),
     Scenario(function_fails_in_a_race),
     Scenario(races_in_a_row),
+    Scenario(
+        losers_are_over_before_the_run_goes_on,
+        tokens={"approve": 5},
+        events=(ExternalEvent("order.paid", 7, after=0.7),),
+    ),
     Scenario(waits_at_once, events=(ExternalEvent("go", after=0.05),)),
     Scenario(steps_after_waits_at_once),
 )
