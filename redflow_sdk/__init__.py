@@ -8,12 +8,14 @@ async def greet(ctx: Context, name: str) -> str:
 """
 
 from redflow_sdk.client import Client, RunList
+from redflow_sdk.codec import PayloadCodec
 from redflow_sdk.context import BlockingContext, Context, FailureContext, RunInfo
 from redflow_sdk.cron import Cron
 from redflow_sdk.errors import (
     CanceledError,
     ChildCanceledError,
     ChildFailedError,
+    CodecError,
     DuplicateStepError,
     IdempotencyKeyReusedError,
     InputValidationError,
@@ -36,11 +38,14 @@ from redflow_sdk.errors import (
     UnknownWorkflowError,
 )
 from redflow_sdk.handle import RunHandle
+from redflow_sdk.health import WorkerHealth
+from redflow_sdk.middleware import CallNext, Middleware, StartInfo, StepInfo
 from redflow_sdk.records import (
     CronTrigger,
     Event,
     Failure,
     LaneDepth,
+    Payload,
     Raced,
     Run,
     Schedule,
@@ -61,10 +66,12 @@ __all__ = [
     "VERSION",
     "BlockingContext",
     "BlockingToken",
+    "CallNext",
     "CanceledError",
     "ChildCanceledError",
     "ChildFailedError",
     "Client",
+    "CodecError",
     "Context",
     "Cron",
     "CronTrigger",
@@ -76,9 +83,12 @@ __all__ = [
     "InputValidationError",
     "InvalidInputError",
     "LaneDepth",
+    "Middleware",
     "NonDeterministicError",
     "NonRetriableError",
     "NotWaitingError",
+    "Payload",
+    "PayloadCodec",
     "Raced",
     "RedflowError",
     "RefusedError",
@@ -94,9 +104,11 @@ __all__ = [
     "Schedule",
     "SerializationError",
     "SessionRefusedError",
+    "StartInfo",
     "Stats",
     "Step",
     "StepFailedError",
+    "StepInfo",
     "SyncClient",
     "SyncRunHandle",
     "SyncRunList",
@@ -107,6 +119,7 @@ __all__ = [
     "UnknownWorkflowError",
     "WaitingFor",
     "Worker",
+    "WorkerHealth",
     "WorkerInfo",
     "Workflow",
     "WorkflowInfo",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Final, TypeVar
 
+from redflow_sdk._around import Around
 from redflow_sdk._execution import Execution, Workplace
 from redflow_sdk._link import Link
 from redflow_sdk._messages import Answer, Assignment, StepSnapshot, Stop, StopReason
@@ -16,6 +17,7 @@ from redflow_sdk._parking import Parking, ParkingRules
 from redflow_sdk._protocol import WorkerProtocol
 from redflow_sdk._retries import Rest
 from redflow_sdk._run_tasks import watch
+from redflow_sdk._sealing import Sealing
 from redflow_sdk._threads import Threads
 from redflow_sdk._types import Value
 from redflow_sdk.workflow import AnyWorkflow
@@ -37,6 +39,8 @@ class Crew:
         concurrency: int,
         parking: ParkingRules,
         io_loop: asyncio.AbstractEventLoop,
+        sealing: Sealing,
+        around: Around,
         rest: Rest = asyncio.sleep,
     ) -> None:
         self._workflows = workflows
@@ -52,7 +56,9 @@ class Crew:
         self._deaf: set[Execution] = set()
         self._hurry = asyncio.Event()
         self._keeper = asyncio.create_task(_for_ever(), name="redflow keeper")
-        self._workplace = Workplace(self._link, self._threads, self._parking, self._keeper, self._suspended, rest)
+        self._workplace = Workplace(
+            *(self._link, self._threads, self._parking, self._keeper, self._suspended, sealing, around, rest)
+        )
 
     def connect(self, protocol: WorkerProtocol) -> None:
         """Where reports go."""
@@ -64,6 +70,13 @@ class Crew:
     def is_gone(self) -> bool:
         """Whether the loop was closed under the worker."""
         return self._loop.is_closed()
+
+    def name_of(self, task: asyncio.Task[Value]) -> str:
+        """Whose a task of the loop is: that of a run, whichever of its tasks it is, else its own."""
+        for root, execution in list(self._tasks.items()):
+            if execution.owns(task):
+                return root.get_name()
+        return task.get_name()
 
     def assign(self, assignments: tuple[Assignment, ...], max_payload_bytes: int) -> None:
         """Runs to execute."""
@@ -160,7 +173,9 @@ class Crew:
             execution.end_parking()
         if self._executions:
             log.info("draining: %d runs at work have %g s to finish", len(self._executions), grace)
-        await self._grace([task for task, execution in self._tasks.items() if not execution.is_abandoned], grace)
+        at_work = [task for task, execution in self._tasks.items() if not execution.is_abandoned]
+        if at_work:
+            await self.wait_unless_hurried(asyncio.ensure_future(asyncio.wait(at_work)), grace)
         handed_back = [execution.hand_back() for execution in list(self._executions.values())]
         if handed_back:
             log.info("handing back %d runs; they go on elsewhere from their recorded steps", len(handed_back))
@@ -184,16 +199,14 @@ class Crew:
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)
 
-    async def _grace(self, tasks: Collection[asyncio.Task[None]], seconds: float) -> None:
-        """Waits for handlers to finish, unless somebody is in a hurry."""
-        if not tasks:
-            return
+    async def wait_unless_hurried(self, what: asyncio.Future[T], seconds: float | None) -> None:
+        """Waits for something to be done, so long at most, unless somebody is in a hurry; gives it up then."""
         hurry = asyncio.ensure_future(self._hurry.wait())
-        ended = asyncio.ensure_future(asyncio.wait(tasks))
-        awaited: list[asyncio.Future[Value]] = [ended, hurry]
-        await asyncio.wait(awaited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        hurry.cancel()
-        ended.cancel()
+        try:
+            await asyncio.wait((what, hurry), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            hurry.cancel()
+            what.cancel()
 
     def close(self) -> None:
         """Takes no more work."""

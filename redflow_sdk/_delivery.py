@@ -7,6 +7,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import TypeVar
 
 from redflow_sdk import _race
+from redflow_sdk._around import AroundRun
 from redflow_sdk._handler_thread import HandlerThread
 from redflow_sdk._names import check_name
 from redflow_sdk._open_waits import MAX_WAITS
@@ -28,11 +29,12 @@ T = TypeVar("T")
 class DeliverySteps:
     """The steps of a delivery. What passes a coroutine on adds none of its own, for every step comes by here."""
 
-    def __init__(self, log: StepLog, threads: Threads, suspension: Suspension, rest: Rest) -> None:
+    def __init__(self, log: StepLog, threads: Threads, suspension: Suspension, around: AroundRun, rest: Rest) -> None:
         self.suspension = suspension
+        self.describe = log.sealing.describe
         self._gate = StepGate(log, suspension)
-        self._waits = WaitSteps(log, self._gate, suspension)
-        self._functions = FunctionSteps(log, self._gate, threads, suspension, self._waits, rest=rest)
+        self._waits = WaitSteps(log, self._gate, suspension, around)
+        self._functions = FunctionSteps(log, self._gate, threads, suspension, self._waits, around, rest=rest)
         self._thread = HandlerThread(suspension)
 
     @property

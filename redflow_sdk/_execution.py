@@ -11,6 +11,7 @@ from enum import Enum, auto
 from typing import Final
 
 from redflow_sdk import converter
+from redflow_sdk._around import Around, AroundRun, headers_of
 from redflow_sdk._delivery import DeliverySteps
 from redflow_sdk._failures import canceled_failure, raised_again
 from redflow_sdk._link import Link
@@ -31,13 +32,14 @@ from redflow_sdk._messages import (
 )
 from redflow_sdk._parking import Parking
 from redflow_sdk._retries import Rest
+from redflow_sdk._sealing import Sealing
 from redflow_sdk._step_log import StepLog
 from redflow_sdk._suspension import Suspension
 from redflow_sdk._threads import Threads
 from redflow_sdk._types import Value
 from redflow_sdk.context import BlockingContext, Context, FailureContext, RunInfo
-from redflow_sdk.errors import InputValidationError, RunCanceledError, SerializationError
-from redflow_sdk.records import Failure
+from redflow_sdk.errors import CodecError, InputValidationError, RunCanceledError, SerializationError
+from redflow_sdk.records import Failure, Payload
 from redflow_sdk.workflow import AnyWorkflow, is_async
 
 log = logging.getLogger("redflow.worker")
@@ -64,6 +66,8 @@ class Workplace:
     parking: Parking
     keeper: asyncio.Task[None]
     on_suspended: Callable[[Execution], None]
+    sealing: Sealing
+    around: Around
     rest: Rest
 
 
@@ -79,9 +83,11 @@ class Execution:
         self._workplace = workplace
         self._link = workplace.link
         link = workplace.link
-        self._log = StepLog(assignment, link, max_payload_bytes, self._lost)
+        self._sealing = workplace.sealing
+        self._log = StepLog(assignment, link, max_payload_bytes, workplace.sealing, self._lost)
         self._suspension = Suspension(self._log, link, workplace.parking, self._lost, self._suspended)
-        self._steps = DeliverySteps(self._log, workplace.threads, self._suspension, workplace.rest)
+        self._around = AroundRun(workplace.around, _run_info(assignment))
+        self._steps = DeliverySteps(self._log, workplace.threads, self._suspension, self._around, workplace.rest)
         self._phase = Phase.HANDLING
         self._can_be_interrupted = workflow.is_async
         self._error: BaseException | None = None
@@ -99,6 +105,10 @@ class Execution:
     def run_id(self) -> str:
         """The run it executes."""
         return self._assignment.run_id
+
+    def owns(self, task: asyncio.Task[Value]) -> bool:
+        """Whether a task of the loop is the handler, or one that the handler has made. In any thread."""
+        return task is self._task or self._suspension.watches(task)
 
     @property
     def is_lost(self) -> bool:
@@ -122,9 +132,11 @@ class Execution:
         """Runs the handler and reports its end."""
         self._task = asyncio.current_task()
         failure = self._assignment.failure
-        item = await (
-            self._end_of_handler() if failure is None else self._end_of_failure_handler(raised_again(failure), failure)
-        )
+        if failure is None:
+            item = await self._end_of_handler()
+        else:
+            failure = self._sealing.opened_failure(failure)
+            item = await self._end_of_failure_handler(raised_again(failure), failure)
         self._steps.close()
         self._phase = Phase.REPORTING
         if item is not None and not self.is_abandoned:
@@ -209,16 +221,17 @@ class Execution:
             await self._log.fetch_all()
         if self._steps.is_stopped:
             raise asyncio.CancelledError("stopped before it began")
-        arguments, run = self._arguments(), self._run_info()
-        if workflow.is_async:
-            with self._suspension.watching_tasks():
-                output = await workflow.function(Context(run, self._steps), *arguments)
-        else:
-            handler = functools.partial(workflow.function, BlockingContext(run, self._steps), *arguments)
-            output = await self._workplace.threads.run_handler(handler)
+        output = await self._around.handler(functools.partial(self._output_of, workflow, self._arguments()))
         if self._is_set_aside:
             return None
         return Completed(self.token, self._log.recorded, self._log.payload("the output", output))
+
+    async def _output_of(self, workflow: AnyWorkflow, arguments: tuple[Value, ...]) -> Value:
+        if workflow.is_async:
+            with self._suspension.watching_tasks():
+                return await workflow.function(Context(self._around.info, self._steps), *arguments)
+        handler = functools.partial(workflow.function, BlockingContext(self._around.info, self._steps), *arguments)
+        return await self._workplace.threads.run_handler(handler)
 
     async def _handle_failure(self, error: BaseException, failure: Failure) -> Item:
         """Calls the failure handler."""
@@ -227,17 +240,13 @@ class Execution:
             raise asyncio.CancelledError("stopped before it began")
         if handler is None:
             raise LookupError(f"this worker has no failure handler of workflow {self._workflow.name!r}")
-        context = FailureContext(self._run_info(), self._input(), error, failure)
+        context = FailureContext(self._around.info, self._input(), error, failure)
         self._can_be_interrupted = is_async(handler)
         if self._can_be_interrupted:
             await handler(context)
         else:
             await self._workplace.threads.run_handler(functools.partial(handler, context))
         return FailureHandled(self.token, self._log.recorded, None)
-
-    def _run_info(self) -> RunInfo:
-        at = self._assignment
-        return RunInfo(at.run_id, at.workflow, at.queue, at.attempt, at.max_attempts, at.delivery_count)
 
     def _input(self) -> Value:
         """The input for a failure handler, which may have failed because of it: as JSON where it does not fit."""
@@ -246,17 +255,20 @@ class Execution:
         except InputValidationError:
             if self._assignment.input is None:
                 return None
+            opened = self._sealing.opened("the input", self._assignment.input)
             try:
-                return converter.decode(self._assignment.input.data)
+                return converter.decode(opened.data)
             except InputValidationError:
-                return self._assignment.input.data
+                return opened.data
+        except CodecError:
+            return self._assignment.input
 
     def _arguments(self) -> tuple[Value, ...]:
         if not self._workflow.takes_input:
             return ()
-        data = self._assignment.input.data if self._assignment.input else b"null"
+        given = self._assignment.input or Payload(b"null")
         try:
-            return (converter.decode(data, self._workflow.input_type),)
+            return (self._sealing.read("the input", given, self._workflow.input_type),)
         except InputValidationError as error:
             raise InputValidationError(f"the input does not fit: {error}", error.details) from None
 
@@ -288,14 +300,14 @@ class Execution:
     def _failed_to_handle(self, failure: Failure) -> FailureHandled:
         way = failure.traceback or f"{failure.type}: {failure.message}"
         log.warning("the failure handler of %s %s failed\n%s", self.workflow_name, self.run_id, way)
-        return FailureHandled(self.token, self._log.recorded, failure)
+        return FailureHandled(self.token, self._log.recorded, self._log.sealed(failure))
 
     def _failed(self, failure: Failure) -> Failed:
         at = self._assignment
         # Not the exception itself, whose text may be of any length, and may not even be text.
         way = failure.traceback or f"{failure.type}: {failure.message}"
         log.warning("%s %s failed in attempt %d of %d\n%s", at.workflow, at.run_id, at.attempt, at.max_attempts, way)
-        return Failed(self.token, self._log.recorded, failure)
+        return Failed(self.token, self._log.recorded, self._log.sealed(failure))
 
     async def _report_end(self, item: Item) -> None:
         reported = self._link.report(item)
@@ -304,7 +316,8 @@ class Execution:
             return
         answer = await reported
         if answer.verdict is Verdict.RUN_FAILURE_HANDLER and isinstance(item, Failed):
-            handled = await self._end_of_failure_handler(self._error or raised_again(item.failure), item.failure)
+            failure = self._sealing.opened_failure(item.failure)
+            handled = await self._end_of_failure_handler(self._error or raised_again(failure), failure)
             self._phase = Phase.REPORTING
             if handled is not None and not self.is_abandoned:
                 await self._report_end(handled)
@@ -318,9 +331,14 @@ class Execution:
             return
         self._is_refused = True
         self._error = SerializationError(f"the gateway does not take the result: {answer.message}")
-        failure = self._log.failure(self._error)
+        failure = self._log.sealed(self._log.failure(self._error))
         await self._report_end(
             FailureHandled(self.token, self._log.recorded, failure)
             if isinstance(item, FailureHandled)
             else Failed(self.token, self._log.recorded, failure)
         )
+
+
+def _run_info(at: Assignment) -> RunInfo:
+    headers = headers_of(at.input)
+    return RunInfo(at.run_id, at.workflow, at.queue, at.attempt, at.max_attempts, at.delivery_count, headers)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from redflow_sdk import errors
-from redflow_sdk.records import Failure, FailureKind
+from redflow_sdk.records import Failure, FailureKind, Payload
 
 MESSAGE_CHARS: Final = 16 * 1024
 TRACEBACK_CHARS: Final = 32 * 1024
@@ -73,7 +73,10 @@ def fitted(failure: Failure, limit_bytes: int) -> Failure:
 
 def size_of(failure: Failure) -> int:
     """About how many bytes it takes in a message, and not less."""
-    details = len(json.dumps(failure.details)) if failure.details is not None else 0
+    if isinstance(failure.details, Payload):
+        details = len(failure.details.data)
+    else:
+        details = len(json.dumps(failure.details)) if failure.details is not None else 0
     texts = (failure.type, failure.message, failure.traceback)
     cause = size_of(failure.cause) if failure.cause is not None else 0
     return 200 + details + sum(len(text.encode()) for text in texts) + cause

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import TypeVar
+import contextvars
+import queue
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from functools import partial
+from typing import TypeAlias, TypeVar
 
 from redflow_sdk._suspension import RunSuspended, Suspension
-from redflow_sdk._threads import Outcome
+from redflow_sdk._threads import Outcome, PendingCall
 from redflow_sdk._types import Value
 from redflow_sdk.errors import RunCanceledError
 
 T = TypeVar("T")
+
+CallHere: TypeAlias = Callable[[Callable[[], Value]], Coroutine[Value, Value, Value]]
 
 
 class HandlerThread:
@@ -26,6 +32,22 @@ class HandlerThread:
         """What the coroutine comes to. Raises what it raises; RunCanceledError and RunSuspended when it is canceled."""
         # The task has the context of this thread: what is done there knows within which step it is.
         value: T = asyncio.run_coroutine_threadsafe(self._outcome_of(work), self._loop).result().get()
+        return value
+
+    def with_calls(self, work: Callable[[CallHere], Coroutine[Value, Value, T]]) -> T:
+        """What the coroutine comes to; what it calls by its argument is called in this thread, with its context."""
+        calls: queue.SimpleQueue[PendingCall | None] = queue.SimpleQueue()
+
+        async def here(call: Callable[[], Value]) -> Value:
+            done: Future[Outcome] = Future()
+            calls.put(PendingCall(partial(contextvars.copy_context().run, call), done))
+            return (await asyncio.wrap_future(done)).get()
+
+        ended = asyncio.run_coroutine_threadsafe(self._outcome_of(work(here)), self._loop)
+        ended.add_done_callback(lambda _: calls.put(None))
+        while (pending := calls.get()) is not None:
+            pending.do()
+        value: T = ended.result().get()
         return value
 
     def cancel(self) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import unicodedata
-from typing import Final
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Set
+from typing import Final, TypeVar
 
 from redflow_sdk.errors import InvalidInputError
+
+T = TypeVar("T")
 
 MAX_BYTES: Final = 256
 
@@ -27,3 +30,12 @@ def check_name(field: str, name: str) -> str:
     if size > MAX_BYTES:
         raise InvalidInputError(f"{field} must be at most {MAX_BYTES} bytes of UTF-8 (has {size}); got {shown}")
     return name
+
+
+def numbered(name: str, items: Iterable[T]) -> Iterator[tuple[str, T]]:
+    """The items, each with a step name by its place. Raises InvalidInputError for items that have no order."""
+    check_name("step name", name)
+    if isinstance(items, Set) and not isinstance(items, (KeysView, ItemsView)):
+        kind = type(items).__name__
+        raise InvalidInputError(f"items of {name!r} must have an order that stays, which a {kind} has not; sort them")
+    return ((f"{name}#{place}", item) for place, item in enumerate(items))

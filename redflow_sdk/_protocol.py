@@ -87,6 +87,16 @@ class WorkerProtocol:
 
     # ---- for the worker ----
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether a session is open. For any thread to read, as `is_draining`."""
+        return self._session is not None
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the worker takes no more runs."""
+        return self._is_draining
+
     async def wait_open(self) -> None:
         """Returns when the first session is open."""
         await self._opened.wait()
@@ -97,9 +107,8 @@ class WorkerProtocol:
         if self._session is not None:
             self._session.drain()
 
-    async def drain(self) -> None:
-        """Takes no more runs; returns when the gateway has said that none will come, or has no session to say it."""
-        self.take_no_more()
+    async def wait_drained(self) -> None:
+        """After `take_no_more`: returns when the gateway has said that none will come, or has no session to say it."""
         if self._session is not None:
             try:
                 async with asyncio.timeout(DRAIN_TIMEOUT_S):

@@ -8,14 +8,36 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from redflow_sdk._types import Json, Value
 
 Read: TypeAlias = Callable[[Json], Value]
-Fault: TypeAlias = tuple[str, str]
-"""Where, below the value that was read, and what is wrong there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Where, below the value that was read, what is wrong there, and a glimpse of what came instead."""
+
+    place: str
+    problem: str
+    glimpse: str = ""
+
+
+Describe: TypeAlias = Callable[[Fault], str]
+"""A fault in words."""
+
+
+def with_glimpse(fault: Fault) -> str:
+    """What is wrong, and what came."""
+    return f"{fault.problem}; got {fault.glimpse}" if fault.glimpse else fault.problem
+
+
+def without_glimpse(fault: Fault) -> str:
+    """What is wrong, without anything of the value."""
+    return fault.problem
+
 
 # What classes raise that do not take what is given to them.
 REFUSALS: Final = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, AssertionError)
@@ -30,12 +52,12 @@ class Misfit(Exception):
 
     def below(self, step: str) -> list[Fault]:
         """Its faults, as seen from the value around."""
-        return [(step + place, problem) for place, problem in self.faults]
+        return [replace(fault, place=step + fault.place) for fault in self.faults]
 
 
 def refused(problem: str, document: Json) -> Misfit:
     """A value is at fault as a whole."""
-    return Misfit(("", f"{problem}; got {_glimpse(document)}"))
+    return Misfit(Fault("", problem, _glimpse(document)))
 
 
 def _glimpse(document: Json) -> str:
@@ -67,7 +89,7 @@ def nothing(problem: str) -> Read:
     """Takes no value at all."""
 
     def read(document: Json) -> Value:
-        raise Misfit(("", problem))
+        raise Misfit(Fault("", problem))
 
     return read
 
@@ -150,7 +172,7 @@ def record(make: Callable[..., Value], fields: Fields) -> Read:
         if type(document) is not dict:
             raise refused("must be an object", document)
         found: dict[str, Value] = {}
-        faults = [(f".{name}", "is missing") for name in fields.required if name not in document]
+        faults = [Fault(f".{name}", "is missing") for name in fields.required if name not in document]
         for name, item in document.items():
             read_field = fields.readers.get(name)
             if read_field is not None:
@@ -159,7 +181,7 @@ def record(make: Callable[..., Value], fields: Fields) -> Read:
                 except Misfit as fault:
                     faults += fault.below(f".{name}")
             elif name not in fields.computed:
-                faults.append((f".{name}", "is unknown"))
+                faults.append(Fault(f".{name}", "is unknown"))
         if faults:
             raise Misfit(*faults)
         return found if make is dict else made(make, document, **found)

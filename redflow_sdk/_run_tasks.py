@@ -90,6 +90,10 @@ class RunTasks:
                 self._created = weakref.WeakSet()
             self._created.add(task)
 
+    def has(self, task: AnyTask) -> bool:
+        """Whether a task is the run's. In any thread."""
+        return task in (self._created or ())
+
     @property
     def tasks(self) -> list[AnyTask]:
         """Those that there still are."""

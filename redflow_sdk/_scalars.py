@@ -116,7 +116,8 @@ def pydantic_model(model: Annotation) -> Read:
 
 def _pydantic_faults(error: Value) -> Iterator[Fault]:
     if not hasattr(error, "errors"):
-        yield "", str(error)
+        yield Fault("", str(error))
         return
     for fault in error.errors():
-        yield "".join(f"[{at}]" if isinstance(at, int) else f".{at}" for at in fault["loc"]), fault["msg"]
+        place = "".join(f"[{at}]" if isinstance(at, int) else f".{at}" for at in fault["loc"])
+        yield Fault(place, fault["msg"])

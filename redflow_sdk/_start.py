@@ -9,6 +9,7 @@ from redflow_sdk import converter
 from redflow_sdk._messages import RunStart
 from redflow_sdk._names import check_name
 from redflow_sdk._numbers import MAX_ATTEMPTS, check_count, check_seconds
+from redflow_sdk._readers import Describe, with_glimpse
 from redflow_sdk._types import Value
 from redflow_sdk.records import Payload
 
@@ -27,6 +28,8 @@ class StartOptions:
     queue: str | None = None
     priority: int = 0
     max_attempts: int | None = None
+    describe: Describe = with_glimpse
+    """How the faults of the input are told."""
 
 
 def run_start(workflow: AnyWorkflow | str, input: Value, options: StartOptions) -> RunStart:
@@ -38,7 +41,7 @@ def run_start(workflow: AnyWorkflow | str, input: Value, options: StartOptions) 
         check_count("max_attempts", options.max_attempts, 1, MAX_ATTEMPTS)
     check_count("priority", options.priority, -MAX_PRIORITY, MAX_PRIORITY)
     if not isinstance(workflow, str) and hasattr(workflow, "output_type"):
-        checked = Payload(workflow.validate(input))
+        checked = Payload(workflow.validate(input, options.describe))
         start = RunStart(workflow.name, checked, workflow.queue, workflow.max_attempts)
     else:
         named: Value = workflow  # a plain function, perhaps, which the check refuses

@@ -19,6 +19,7 @@ from redflow_sdk._messages import (
 )
 from redflow_sdk._names import check_name
 from redflow_sdk._numbers import check_number, check_seconds
+from redflow_sdk._readers import Describe
 from redflow_sdk._start import StartOptions, check_key, run_start
 from redflow_sdk._types import Annotation, Function, Value
 from redflow_sdk.errors import InputValidationError, InvalidInputError
@@ -53,7 +54,7 @@ class WaitCall:
     name: str
     target: TimerTarget | EventTarget | ChildTarget | TokenTarget
     timeout: float | None
-    read: Callable[[StepSnapshot], Value]
+    read: Callable[[StepSnapshot, Describe], Value]
     workflow: AnyWorkflow | None = None
     """Whose run it is, where the handler has named the workflow itself and not only its name."""
 
@@ -84,6 +85,10 @@ class EmitCall:
 
 class StepRunner(Protocol):
     """Runs steps once, and knows whether the run is canceled."""
+
+    @property
+    def describe(self) -> Describe:
+        """How the faults of a value are told."""
 
     @property
     def is_stopped(self) -> bool:
@@ -128,12 +133,12 @@ def sleep_call(name: str, seconds: float, minutes: float, hours: float, days: fl
         + 86400 * check_number("days", days)
     )
     delay = check_seconds("the length of a sleep", max(length, 0.0), lowest=0.0)
-    return WaitCall(check_name("step name", name), TimerTarget(delay_s=delay), None, lambda _: None)
+    return WaitCall(check_name("step name", name), TimerTarget(delay_s=delay), None, lambda *_: None)
 
 
 def sleep_until_call(name: str, at: datetime) -> WaitCall:
     """Raises InvalidInputError."""
-    return WaitCall(check_name("step name", name), TimerTarget(until=check_aware("at", at)), None, lambda _: None)
+    return WaitCall(check_name("step name", name), TimerTarget(until=check_aware("at", at)), None, lambda *_: None)
 
 
 def event_call(name: str, event: str, key: str | None, timeout: float | None, payload_type: Annotation) -> WaitCall:
@@ -141,10 +146,10 @@ def event_call(name: str, event: str, key: str | None, timeout: float | None, pa
     check_name("event", event)
     _check_event_key(key)
 
-    def read(known: StepSnapshot) -> Event[Value] | None:
+    def read(known: StepSnapshot, describe: Describe) -> Event[Value] | None:
         if not known.event_id:
             return None
-        payload = _decoded(name, known, payload_type)
+        payload = _decoded(name, known, payload_type, describe)
         return Event(known.event_id, event, key, payload, known.event_time)
 
     return WaitCall(check_name("step name", name), EventTarget(event, key), check_timeout(timeout), read)
@@ -158,10 +163,10 @@ def child_call(
     start = run_start(workflow, input, options)
     output_type: Annotation = Any if isinstance(workflow, str) else workflow.output_type
 
-    def read(known: StepSnapshot) -> Value:
+    def read(known: StepSnapshot, describe: Describe) -> Value:
         if known.failure is not None:
             raise child_error(known.failure)
-        return _decoded(name, known, output_type)
+        return _decoded(name, known, output_type, describe)
 
     return WaitCall(name, ChildTarget(start), check_timeout(timeout), read, _itself(workflow))
 
@@ -169,20 +174,20 @@ def child_call(
 def token_call(name: str, output_type: Annotation) -> WaitCall:
     """Waiting for a token that was made before."""
 
-    def read(known: StepSnapshot) -> Value:
+    def read(known: StepSnapshot, describe: Describe) -> Value:
         if known.failure is not None:
             raise token_error(known.failure)
-        return _decoded(name, known, output_type)
+        return _decoded(name, known, output_type, describe)
 
     return WaitCall(name, TokenTarget(), None, read)
 
 
-def _decoded(name: str, known: StepSnapshot, annotation: Annotation) -> Value:
+def _decoded(name: str, known: StepSnapshot, annotation: Annotation, describe: Describe) -> Value:
     """What somebody else has given to a step. Raises InputValidationError, which names the step."""
     if known.output is None:
         return None
     try:
-        return converter.decode(known.output.data, annotation)
+        return converter.decode(known.output.data, annotation, describe)
     except InputValidationError as error:
         raise InputValidationError(f"the value of step {name!r} does not fit: {error}", error.details) from None
 

@@ -24,6 +24,7 @@ from redflow_sdk._messages import (
     Stop,
     Verdict,
 )
+from redflow_sdk._sealing import Sealing
 from redflow_sdk._types import Value
 from redflow_sdk.errors import DuplicateStepError, NonDeterministicError, SerializationError
 from redflow_sdk.records import Failure, Payload
@@ -34,8 +35,16 @@ ON_RECORD: Final = (Verdict.OK, Verdict.DUPLICATE, Verdict.CONFLICT)
 class StepLog:
     """By name; each is used once."""
 
-    def __init__(self, assignment: Assignment, link: Link, max_payload_bytes: int, on_lost: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        assignment: Assignment,
+        link: Link,
+        max_payload_bytes: int,
+        sealing: Sealing,
+        on_lost: Callable[[], None],
+    ) -> None:
         """`on_lost` is called when the gateway answers that the run is no longer this worker's."""
+        self.sealing = sealing
         self.token = assignment.lease_token
         self.run_id = assignment.run_id
         self.stop_order: Stop | None = assignment.stop
@@ -115,7 +124,9 @@ class StepLog:
         """Takes a name for this run. Gives what is on record, if that is the step's outcome, and its number."""
         with self._names_lock:
             if name in self._used:
-                raise DuplicateStepError(f"step {name!r} was used before in this run; give each use its own name")
+                raise DuplicateStepError(
+                    f"step {name!r} was used before in this run; give each use its own name, in a loop by ctx.step.each"
+                )
             self._used.add(name)
             known = self._on_record.get(name)
             if known is None:
@@ -127,7 +138,10 @@ class StepLog:
         return (known if self.decides(known) else None), known.seq
 
     async def whole(self, known: StepSnapshot) -> StepSnapshot:
-        """A step on record with its value. Raises CancelledError."""
+        """A step on record with its value. Raises CancelledError, CodecError."""
+        return self.sealing.opened_snapshot(await self._fetched(known))
+
+    async def _fetched(self, known: StepSnapshot) -> StepSnapshot:
         if not known.is_by_reference:
             return known
         fetched = await self._link.step_on_record(self.token, known.name)
@@ -166,20 +180,28 @@ class StepLog:
             self.add(name)
 
     def failure(self, error: BaseException) -> Failure:
-        """An exception as it is stored."""
+        """An exception in words; it is stored sealed."""
         return fitted(failure_of(error), self._max_payload_bytes)
 
+    def sealed(self, failure: Failure) -> Failure:
+        """A failure as it is stored."""
+        return self.sealing.sealed_failure(failure, self._max_payload_bytes)
+
     def payload(self, what: str, value: Value) -> Payload:
-        """A value as it is stored. Raises SerializationError, which names it by `what`."""
+        """A value as it is stored. Raises SerializationError and CodecError, which name it by `what`."""
         try:
             data = converter.encode(value)
         except SerializationError as error:
             raise SerializationError(f"{what} {error}") from None
-        return self.within_limit(what, Payload(data))
+        return self.outgoing(what, Payload(data))
 
-    def within_limit(self, what: str, payload: Payload) -> Payload:
-        """The payload. Raises SerializationError when it is too large."""
+    def outgoing(self, what: str, payload: Payload) -> Payload:
+        """The payload as it is stored. Raises CodecError, and SerializationError when it is too large."""
+        payload = self.sealing.sealed(what, payload)
         if len(payload.data) > self._max_payload_bytes:
-            limit = self._max_payload_bytes
-            raise SerializationError(f"{what} must be at most {limit} bytes of JSON; it has {len(payload.data)}")
+            limit, form = (
+                self._max_payload_bytes,
+                "JSON" if not payload.codec else f"what codec {payload.codec!r} makes",
+            )
+            raise SerializationError(f"{what} must be at most {limit} bytes of {form}; it has {len(payload.data)}")
         return payload

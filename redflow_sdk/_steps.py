@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from redflow_sdk import converter
+from redflow_sdk._around import AroundRun
 from redflow_sdk._failures import raised_again
 from redflow_sdk._handler_thread import HandlerThread
 from redflow_sdk._messages import Answer, StepKind, StepReport, StepSnapshot, Verdict
@@ -28,7 +29,7 @@ from redflow_sdk._suspension import Suspension, refusal_of
 from redflow_sdk._threads import Threads
 from redflow_sdk._types import Function, Value
 from redflow_sdk._wait_steps import WaitSteps
-from redflow_sdk.errors import InvalidInputError, RunCanceledError, SerializationError, StepFailedError
+from redflow_sdk.errors import CodecError, InvalidInputError, RunCanceledError, SerializationError, StepFailedError
 from redflow_sdk.records import Failure, Payload
 from redflow_sdk.retry import RetryPolicy
 
@@ -82,6 +83,7 @@ class FunctionSteps:
         threads: Threads,
         suspension: Suspension,
         waits: WaitSteps,
+        around: AroundRun,
         *,
         rest: Rest,
     ) -> None:
@@ -90,6 +92,7 @@ class FunctionSteps:
         self._threads = threads
         self._suspension = suspension
         self._waits = waits
+        self._around = around
         self._rest = rest
 
     def check(self, call: StepCall) -> None:
@@ -141,7 +144,7 @@ class FunctionSteps:
 
     async def _try(self, step: Step) -> Value:
         try:
-            value = await self._call_in_time(step.call)
+            value = await self._call_in_time(step)
         except BaseException as error:  # recorded, and raised again to the handler
             delay_s = delay_before_next(step.call.retry, step.tries, error)
             await self._record_raised(step, error, delay_s)
@@ -154,27 +157,34 @@ class FunctionSteps:
             raise
         return await self._record_success(step, value)
 
-    async def _call_in_time(self, call: StepCall) -> Value:
-        if call.timeout is None:
-            return await self._call(call)
-        async with asyncio.timeout(call.timeout):
-            return await self._call(call)
+    async def _call_in_time(self, step: Step) -> Value:
+        if step.call.timeout is None:
+            return await self._call(step)
+        async with asyncio.timeout(step.call.timeout):
+            return await self._call(step)
 
-    async def _call(self, call: StepCall) -> Value:
-        outer = step_at_work.set(call.name)
+    async def _call(self, step: Step) -> Value:
+        outer = step_at_work.set(step.call.name)
         try:
-            if inspect.iscoroutinefunction(call.function):
-                return await call.function(*call.args, **call.kwargs)
-            bound = functools.partial(call.function, *call.args, **call.kwargs)
-            value = await self._threads.run_step(bound)
-            return await value if inspect.isawaitable(value) else value
+            if self._around.has_steps:
+                return await self._around.step(
+                    step.call.name, step.tries, functools.partial(self._result_of, step.call)
+                )
+            return await self._result_of(step.call)
         finally:
             step_at_work.reset(outer)
+
+    async def _result_of(self, call: StepCall) -> Value:
+        if inspect.iscoroutinefunction(call.function):
+            return await call.function(*call.args, **call.kwargs)
+        bound = functools.partial(call.function, *call.args, **call.kwargs)
+        value = await self._threads.run_step(bound)
+        return await value if inspect.isawaitable(value) else value
 
     async def _replay(self, known: StepSnapshot, function: Function) -> Value:
         known = await self._log.whole(known)
         if known.succeeded:
-            return _value(known.output, function)
+            return self._value(known.output, function)
         assert known.failure is not None
         raise raised_again(known.failure)
 
@@ -184,17 +194,17 @@ class FunctionSteps:
         call = step.call
         try:
             output = self._log.payload(f"the value of step {call.name!r}", value)
-        except SerializationError as error:
+        except (SerializationError, CodecError) as error:
             await self._record_failure(step, error)
             raise
         answer = await self._recorded(step, self._report(step, output))
         if answer.verdict is Verdict.CONFLICT and answer.stored is not None:
-            return _value(answer.stored.output, call.function)
+            return self._value(answer.stored.output, call.function)
         if answer.verdict is Verdict.TOO_LARGE:
             raise SerializationError(answer.message)
         if answer.verdict is Verdict.INVALID:
             raise refusal_of(answer)
-        return value if type(value) in _AS_THEY_ARE else _value(output, call.function)
+        return value if type(value) in _AS_THEY_ARE else self._value(output, call.function)
 
     async def _record_raised(self, step: Step, error: BaseException, delay_s: float | None) -> None:
         """Records what a function has raised, by when it is tried again: a try, or the failure of its step."""
@@ -251,7 +261,7 @@ class FunctionSteps:
             name=step.call.name,
             seq=step.seq,
             output=outcome if isinstance(outcome, Payload) else None,
-            failure=outcome if isinstance(outcome, Failure) else None,
+            failure=self._log.sealed(outcome) if isinstance(outcome, Failure) else None,
             elapsed_s=time.monotonic() - step.began_at,
             is_final=False,
             tries=step.tries,
@@ -286,7 +296,7 @@ class FunctionSteps:
         call = step.call
         outer = step_at_work.set(call.name)
         try:
-            value = call.function(*call.args, **call.kwargs)
+            value = self._called_in_thread(step, threads)
             if call.timeout is not None and time.monotonic() - step.began_at > call.timeout:
                 raise TimeoutError(f"step {call.name!r} took longer than {call.timeout} s")
         except BaseException as error:  # recorded, and raised again to the handler
@@ -299,8 +309,14 @@ class FunctionSteps:
             step_at_work.reset(outer)
         return threads.on_loop(self._record_success(step, value))
 
+    def _called_in_thread(self, step: Step, threads: HandlerThread) -> Value:
+        call = step.call
+        bound = functools.partial(call.function, *call.args, **call.kwargs)
+        if not self._around.has_steps:
+            return bound()
+        return threads.with_calls(lambda here: self._around.step(call.name, step.tries, lambda: here(bound)))
 
-def _value(payload: Payload | None, function: Function) -> Value:
-    if payload is None:
-        return None
-    return converter.decode(payload.data, converter.result_type(function))
+    def _value(self, payload: Payload | None, function: Function) -> Value:
+        if payload is None:
+            return None
+        return self._log.sealing.read("the value of a step", payload, converter.result_type(function))

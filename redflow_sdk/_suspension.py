@@ -37,7 +37,7 @@ from redflow_sdk._open_waits import (
     too_large,
 )
 from redflow_sdk._parking import Parking, Waiting
-from redflow_sdk._run_tasks import RunTasks, State
+from redflow_sdk._run_tasks import AnyTask, RunTasks, State
 from redflow_sdk._step_log import StepLog
 from redflow_sdk.errors import NonDeterministicError, NonRetriableError, SerializationError
 
@@ -97,6 +97,10 @@ class Suspension:
         """The caller is an `async def` handler; within this its tasks are looked at, too."""
         self._tasks = RunTasks()
         return self._tasks
+
+    def watches(self, task: AnyTask) -> bool:
+        """Whether a task is one of the handler's. In any thread."""
+        return self._tasks is not None and self._tasks.has(task)
 
     def close(self) -> None:
         """The handler has ended. The tasks it has left behind wait for nothing any more."""

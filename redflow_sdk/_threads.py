@@ -25,6 +25,14 @@ class Outcome:
     value: Value = None
     error: BaseException | None = None
 
+    @classmethod
+    def of(cls, call: Callable[[], Value]) -> Outcome:
+        """Calls, and keeps what comes of it."""
+        try:
+            return cls(call())
+        except BaseException as error:  # whatever it is, it belongs to whoever looks at the outcome
+            return cls(error=error)
+
     def get(self) -> Value:
         """The value. Raises what the call raised."""
         if self.error is not None:
@@ -41,13 +49,8 @@ class PendingCall:
 
     def do(self) -> None:
         """Calls, unless nobody waits any more."""
-        if not self.done.set_running_or_notify_cancel():
-            return
-        try:
-            outcome = Outcome(self.call())
-        except BaseException as error:  # whatever it is, it belongs to whoever waits for the call
-            outcome = Outcome(error=error)
-        self.done.set_result(outcome)
+        if self.done.set_running_or_notify_cancel():
+            self.done.set_result(Outcome.of(self.call))
 
 
 class Pool:

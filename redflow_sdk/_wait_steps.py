@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from redflow_sdk import converter
+from redflow_sdk._around import AroundRun
 from redflow_sdk._failures import child_error
 from redflow_sdk._messages import (
     Answer,
@@ -13,6 +14,7 @@ from redflow_sdk._messages import (
     ChildTarget,
     Emit,
     EventTarget,
+    RunStart,
     Start,
     StepKind,
     StepSnapshot,
@@ -42,21 +44,32 @@ KIND_OF: Final = {
 class WaitSteps:
     """Waits, and the runs and events that steps start."""
 
-    def __init__(self, log: StepLog, gate: StepGate, suspension: Suspension) -> None:
+    def __init__(self, log: StepLog, gate: StepGate, suspension: Suspension, around: AroundRun) -> None:
         self._log = log
         self._gate = gate
         self._suspension = suspension
+        self._around = around
         self._tokens: dict[str, Wait] = {}
 
     async def wait(self, call: WaitCall) -> Value:
         """What the step waits for."""
         self._gate.check_wait(call.name)
-        if isinstance(call.target, ChildTarget):
-            start = call.target.start
-            start = replace(start, input=self._log.within_limit(f"the input of step {call.name!r}", start.input))
-            call = replace(call, target=ChildTarget(start))
-        known, seq = self._log.take(call.name, KIND_OF[type(call.target)])
-        return call.read(await self._outcome(Wait(call.name, seq, call.target, call.timeout), known))
+        target = call.target
+        if isinstance(target, ChildTarget):
+            target = ChildTarget(self._outgoing(call.name, target.start))
+        known, seq = self._log.take(call.name, KIND_OF[type(target)])
+        if isinstance(target, ChildTarget) and known is None and not self._log.is_open(call.name):
+            target = ChildTarget(self._with_headers(target.start))
+        known = await self._outcome(Wait(call.name, seq, target, call.timeout), known)
+        return call.read(known, self._log.sealing.describe)
+
+    def _outgoing(self, name: str, start: RunStart) -> RunStart:
+        """A start as it leaves. Raises CodecError, SerializationError."""
+        return replace(start, input=self._log.outgoing(f"the input of step {name!r}", start.input))
+
+    def _with_headers(self, start: RunStart) -> RunStart:
+        """A start that is not on record. Raises what middleware raises."""
+        return replace(start, input=self._around.started("run", start.workflow, start.input))
 
     async def pause(self, name: str, delay_s: float) -> None:
         """Waits before another try of a function. No race is about that, although the function may be in one."""
@@ -81,7 +94,7 @@ class WaitSteps:
     async def _whole(self, known: StepSnapshot) -> StepSnapshot:
         """A step on record with its value; while that is fetched the handler is not at rest."""
         if not known.is_by_reference:
-            return known
+            return await self._log.whole(known)
         await self._gate.begin()
         try:
             return await self._log.whole(known)
@@ -113,7 +126,7 @@ class WaitSteps:
         self._gate.check_wait(call.name)
         known = await self._outcome(self._tokens[call.name], self._log.outcome_of(call.name))
         self._log.note(known)
-        return call.read(known)
+        return call.read(known, self._log.sealing.describe)
 
     # ---- effects ----
 
@@ -121,11 +134,12 @@ class WaitSteps:
         """A step that emits an event: the ids of the runs it starts."""
         self._gate.check_open(call.name)
         check_no_member(call.name)
-        payload = self._log.within_limit(f"the payload of step {call.name!r}", call.payload)
+        payload = self._log.outgoing(f"the payload of step {call.name!r}", call.payload)
         await self._gate.begin()
         try:
             known, seq = self._log.take(call.name, StepKind.EMIT)
             if known is None:
+                payload = self._around.started("event", call.event, payload)
                 emit = Emit(
                     *(self._log.token, self._log.recorded, call.name, seq, call.event, call.key, payload),
                     *(call.idempotency_key, call.idempotency_ttl, call.available_at),
@@ -142,18 +156,18 @@ class WaitSteps:
         """A step that starts a run without waiting for it: its id."""
         self._gate.check_open(call.name)
         check_no_member(call.name)
-        start = replace(call.start, input=self._log.within_limit(f"the input of step {call.name!r}", call.start.input))
+        start = self._outgoing(call.name, call.start)
         await self._gate.begin()
         try:
             known, seq = self._log.take(call.name, StepKind.START)
             if known is None:
                 token, recorded = self._log.token, self._log.recorded
-                command = Start(token, recorded, call.name, seq, start, call.ends_with_parent)
+                command = Start(token, recorded, call.name, seq, self._with_headers(start), call.ends_with_parent)
                 known = _only_step(await self._log.report(command))
         finally:
             self._gate.end()
         if known.failure is not None:
-            raise child_error(known.failure)
+            raise child_error(self._log.sealing.opened_failure(known.failure))
         return known.child_run_id
 
 

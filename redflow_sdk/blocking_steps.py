@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar, overload
 
-from redflow_sdk._names import check_name
+from redflow_sdk._names import check_name, numbered
 from redflow_sdk._start import StartOptions
 from redflow_sdk._step_calls import (
     ParentClose,
@@ -80,6 +80,17 @@ class BlockingSteps:
         dropped when it returns. Raises RunCanceledError when the run is canceled or lost.
         """
         return self._runner.run_step_in_thread(StepCall(name, function, args, kwargs, timeout, retry))
+
+    def each(self, name: str, items: Iterable[T]) -> Iterator[tuple[str, T]]:
+        """The items, each with a step name of its own: `charge#0`, `charge#1` and so on.
+
+        The names follow the order of the items, which has to be the same whenever the handler runs again: take them
+        from the input or from a step. A set has no such order, so that one is refused with InvalidInputError.
+
+            for name, order in ctx.step.each("charge", orders):
+                ctx.step.run(name, charge, order)
+        """
+        return numbered(name, items)
 
     def sleep(
         self, name: str, seconds: float = 0.0, *, minutes: float = 0.0, hours: float = 0.0, days: float = 0.0
@@ -164,7 +175,8 @@ class BlockingSteps:
         max_attempts: int | None = None,
     ) -> Value:
         """Starts a run of a workflow and waits for its end, like `Steps.run_workflow`."""
-        options = StartOptions(idempotency_key, idempotency_ttl, queue, priority, max_attempts)
+        describe = self._runner.describe
+        options = StartOptions(idempotency_key, idempotency_ttl, queue, priority, max_attempts, describe)
         return self._runner.on_loop(self._runner.wait(child_call(name, workflow, input, options, timeout)))
 
     def start_workflow(
@@ -181,7 +193,8 @@ class BlockingSteps:
         max_attempts: int | None = None,
     ) -> str:
         """Starts a run of a workflow and goes on, like `Steps.start_workflow`."""
-        options = StartOptions(idempotency_key, idempotency_ttl, queue, priority, max_attempts)
+        describe = self._runner.describe
+        options = StartOptions(idempotency_key, idempotency_ttl, queue, priority, max_attempts, describe)
         return self._runner.on_loop(self._runner.start(start_call(name, workflow, input, options, parent_close)))
 
     def emit_event(

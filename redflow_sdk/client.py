@@ -6,22 +6,27 @@ import asyncio
 import dataclasses
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar, overload
 
 from redflow_sdk import converter
+from redflow_sdk._around import Around
 from redflow_sdk._client_connection import ClientConnection
 from redflow_sdk._client_link import ClientLink
+from redflow_sdk._messages import RunStart
+from redflow_sdk._sealing import Sealing
 from redflow_sdk._start import StartOptions, run_start
-from redflow_sdk._step_calls import check_aware, emit_call
+from redflow_sdk._step_calls import EmitCall, check_aware, emit_call
 from redflow_sdk._transport.calls import ANSWER_TIME, CALL_TIMEOUT, WAIT_SLICE, Calls, RunsPage
 from redflow_sdk._transport.channel import target_or_default
 from redflow_sdk._transport.starts import Start, Started
 from redflow_sdk._types import Value
+from redflow_sdk.codec import PayloadCodec
 from redflow_sdk.errors import InvalidInputError, RunNotFoundError, TokenNotFoundError
 from redflow_sdk.handle import RunHandle
+from redflow_sdk.middleware import Middleware
 from redflow_sdk.records import Failure, Payload, Run, RunStatus, Schedule, Stats, Step, WorkerInfo, WorkflowInfo
 from redflow_sdk.workflow import AnyWorkflow, Workflow
 
@@ -29,6 +34,9 @@ InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
 T = TypeVar("T")
 P = ParamSpec("P")
+
+FAILURE_BYTES: Final = 256 * 1024
+"""How large the failure of a token may be."""
 
 
 class RunList:
@@ -59,20 +67,32 @@ class RunList:
         return await self._page(200, 0, token)
 
     async def _page(self, limit: int, offset: int, token: str) -> RunsPage:
-        return await self._client._call(Calls.list_runs, self._status, self._workflow, limit, offset, token)
+        page = await self._client._call(Calls.list_runs, self._status, self._workflow, limit, offset, token)
+        return dataclasses.replace(page, runs=tuple(map(self._client.sealing.opened_run, page.runs)))
 
 
 class Client:
     """Talks to a gateway at `target` (`host:port`; default REDFLOW_TARGET, or localhost:7379).
 
-    Connects with the first call. Calls are repeated while the gateway is away, at most for 15 s.
+    Connects with the first call. Calls are repeated while the gateway is away, at most for 15 s. `codec` encodes all
+    values that are sent, and decodes those that come; one that it does not decode is given as a Payload. `middleware`
+    is told of starts and events. Raises InvalidInputError for arguments that make no sense.
 
         async with Client() as client:
             greeting = await client.execute(greet, "Ada")
     """
 
-    def __init__(self, target: str | None = None) -> None:
+    def __init__(
+        self,
+        target: str | None = None,
+        *,
+        codec: PayloadCodec | None = None,
+        middleware: Sequence[Middleware] = (),
+    ) -> None:
         self._connection = ClientConnection(target_or_default(target))
+        self.sealing = Sealing(codec, "client")
+        """What the codec does; for the SDK itself."""
+        self._around = Around(middleware)
 
     async def _ask(self, question: Callable[[ClientLink], Coroutine[Value, Value, T]]) -> T:
         """What the gateway answers. Nothing else here waits: a client that blocks differs in this alone."""
@@ -138,14 +158,20 @@ class Client:
             check_aware("available_at", available_at)
         if on_input_mismatch not in ("return", "reject"):
             raise InvalidInputError(f'on_input_mismatch must be "return" or "reject"; got {on_input_mismatch!r}')
-        options = StartOptions(idempotency_key, idempotency_ttl, queue, priority, max_attempts)
+        describe = self.sealing.describe
+        options = StartOptions(idempotency_key, idempotency_ttl, queue, priority, max_attempts, describe)
         start = Start(
-            run_start(workflow, input, options),
+            self._run_start(workflow, input, options),
             available_at,
             rejects_other_input=on_input_mismatch == "reject",
             is_typed=isinstance(workflow, Workflow),
         )
         return self._handle(workflow, await self._ask(lambda link: link.start(start, CALL_TIMEOUT)))
+
+    def _run_start(self, workflow: AnyWorkflow | str, input: Value, options: StartOptions) -> RunStart:
+        start = run_start(workflow, input, options)
+        sealed = self.sealing.sealed("the input", start.input)
+        return dataclasses.replace(start, input=self._around.started("run", start.workflow, sealed))
 
     def _handle(self, workflow: AnyWorkflow | str, started: Started) -> RunHandle[Value]:
         output_type = workflow.output_type if isinstance(workflow, Workflow) else Any
@@ -161,14 +187,15 @@ class Client:
         self, workflow: AnyWorkflow | str, input: object = None, *, timeout: float | None = None
     ) -> Value:
         """Starts a run and waits for its output, at most `timeout` seconds. Raises what `start` and `result` raise."""
-        start = Start(run_start(workflow, input, StartOptions()), is_typed=isinstance(workflow, Workflow))
+        options = StartOptions(describe=self.sealing.describe)
+        start = Start(self._run_start(workflow, input, options), is_typed=isinstance(workflow, Workflow))
         wait_s = math.inf if timeout is None else max(timeout, 0.0)
         answer_s = min(wait_s + ANSWER_TIME, CALL_TIMEOUT)
         until = time.monotonic() + wait_s
         executed = await self._ask(lambda link: link.execute(start, answer_s, wait_s))
         handle = self._handle(workflow, executed.started)
         if executed.ended is not None:
-            return handle.output_of(executed.ended)
+            return handle.output_of(self.sealing.opened_run(executed.ended))
         try:
             return await handle.result(None if timeout is None else max(until - time.monotonic(), 0.0))
         except TimeoutError:
@@ -193,7 +220,7 @@ class Client:
         call = emit_call(
             "emit", event, payload, key=key, idempotency_key=idempotency_key, idempotency_ttl=idempotency_ttl
         )
-        return await self._call(Calls.emit_event, call)
+        return await self._emit(call)
 
     async def schedule_event(
         self,
@@ -206,7 +233,11 @@ class Client:
     ) -> list[str]:
         """Emits an event whose runs are created now and start at `available_at`, an aware time."""
         call = emit_call("schedule", event, payload, idempotency_key=idempotency_key, idempotency_ttl=idempotency_ttl)
-        call = dataclasses.replace(call, available_at=check_aware("available_at", available_at))
+        return await self._emit(dataclasses.replace(call, available_at=check_aware("available_at", available_at)))
+
+    async def _emit(self, call: EmitCall) -> list[str]:
+        sealed = self.sealing.sealed("the payload", call.payload)
+        call = dataclasses.replace(call, payload=self._around.started("event", call.event, sealed))
         return await self._call(Calls.emit_event, call)
 
     async def complete_token(self, token: str, output: object = None) -> None:
@@ -215,11 +246,11 @@ class Client:
         Raises TokenNotFoundError, NotWaitingError when it was completed with something else, has timed out, or its run
         has ended, and SerializationError, UnavailableError.
         """
-        await self._complete(token, Payload(converter.encode(output)))
+        await self._complete(token, self.sealing.sealed("the output", Payload(converter.encode(output))))
 
     async def fail_token(self, token: str, message: str, *, type: str = "TokenFailed") -> None:
         """Fails the step that waits for the token: it raises TokenFailedError. Otherwise like `complete_token`."""
-        await self._complete(token, Failure(type, message))
+        await self._complete(token, self.sealing.sealed_failure(Failure(type, message), FAILURE_BYTES))
 
     async def _complete(self, token: str, outcome: Payload | Failure) -> None:
         if not (isinstance(token, str) and token.isascii()):
@@ -228,7 +259,7 @@ class Client:
 
     async def list_schedules(self, *, workflow: str | None = None) -> list[Schedule]:
         """The cron schedules in force, of one workflow or of all, by the names of their workflows."""
-        return await self._call(Calls.list_schedules, workflow or "")
+        return [*map(self.sealing.opened_schedule, await self._call(Calls.list_schedules, workflow or ""))]
 
     def handle(self, run_id: str) -> RunHandle[Value]:
         """The handle of a run by its id."""
@@ -236,11 +267,11 @@ class Client:
 
     async def get_run(self, run_id: str) -> Run:
         """A run. Raises RunNotFoundError."""
-        return await self._call(Calls.get_run, run_id)
+        return self.sealing.opened_run(await self._call(Calls.get_run, run_id))
 
     async def get_run_steps(self, run_id: str) -> list[Step]:
         """The steps of a run, in order of first use. Raises RunNotFoundError."""
-        return await self._call(Calls.list_steps, run_id)
+        return [*map(self.sealing.opened_step, await self._call(Calls.list_steps, run_id))]
 
     def list_runs(self, *, workflow: str | None = None, status: RunStatus | None = None) -> RunList:
         """Runs, newest first, without payloads; both filters hold together."""
@@ -261,16 +292,17 @@ class Client:
         if timeout > 0:
             run = await self._ask(lambda link: link.wait(run_id, until - time.monotonic()))
             if run is not None:
-                return run
-        return await self._call(Calls.wait_run, run_id, max(0.0, until - time.monotonic()))
+                return self.sealing.opened_run(run)
+        run = await self._call(Calls.wait_run, run_id, max(0.0, until - time.monotonic()))
+        return run and self.sealing.opened_run(run)
 
     async def get_workflow(self, name: str) -> WorkflowInfo:
         """A workflow as it is registered. Raises UnknownWorkflowError."""
-        return await self._call(Calls.get_workflow, name)
+        return self.sealing.opened_workflow(await self._call(Calls.get_workflow, name))
 
     async def list_workflows(self) -> list[WorkflowInfo]:
         """All registered workflows, by name."""
-        return await self._call(Calls.list_workflows)
+        return [*map(self.sealing.opened_workflow, await self._call(Calls.list_workflows))]
 
     async def list_workers(self) -> list[WorkerInfo]:
         """The workers connected to any gateway, by name; at most 1,000."""

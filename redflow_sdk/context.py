@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from redflow_sdk.blocking_steps import BlockingSteps
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """The run that a handler executes. `attempt` counts from 1; `delivery` is how often workers have received it."""
+    """The run that a handler executes. `attempt` counts from 1; `delivery` is how often workers have received it.
+    `headers` are those that the middleware of who started it has sent along.
+    """
 
     id: str
     workflow: str
@@ -25,6 +28,7 @@ class RunInfo:
     attempt: int
     max_attempts: int
     delivery: int
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class Context:

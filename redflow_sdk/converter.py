@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 
 from redflow_sdk._annotations import ReaderMaker
 from redflow_sdk._hints import Scope, awaited, resolved
-from redflow_sdk._readers import Misfit, Read
+from redflow_sdk._readers import Describe, Misfit, Read, with_glimpse
 from redflow_sdk._types import Annotation, Function, Json, Value
 from redflow_sdk._writing import Unwritable, plain
 from redflow_sdk.errors import InputValidationError, SerializationError
@@ -41,7 +41,7 @@ def encode(value: object) -> bytes:
         raise SerializationError(f"cannot be written as JSON: {error}") from error
 
 
-def decode(data: bytes, annotation: Annotation = Any) -> Value:
+def decode(data: bytes, annotation: Annotation = Any, describe: Describe = with_glimpse) -> Value:
     """The value of JSON bytes, as the annotation says. Raises InputValidationError that lists the fields at fault."""
     try:
         document = _DECODER.decode(data.decode())
@@ -49,17 +49,17 @@ def decode(data: bytes, annotation: Annotation = Any) -> Value:
         raise InputValidationError("is JSON that is nested too deeply") from error
     except ValueError as error:
         raise InputValidationError(f"is no JSON: {error}") from error
-    return structure(document, annotation)
+    return structure(document, annotation, describe)
 
 
-def structure(document: Json, annotation: Annotation) -> Value:
+def structure(document: Json, annotation: Annotation, describe: Describe = with_glimpse) -> Value:
     """A JSON document as the annotation says. Raises InputValidationError."""
     try:
         return _reader(_Same(annotation))(document)
     except RecursionError as error:
         raise InputValidationError("is JSON that is nested too deeply") from error
     except Misfit as misfit:
-        faults = [{"path": f"${place}", "problem": problem} for place, problem in misfit.faults]
+        faults = [{"path": f"${fault.place}", "problem": describe(fault)} for fault in misfit.faults]
         shown = "; ".join(f"{fault['path']} {fault['problem']}" for fault in faults[:SHOWN_FAULTS])
         more = f" (and {len(faults) - SHOWN_FAULTS} more)" if len(faults) > SHOWN_FAULTS else ""
         raise InputValidationError(f"{shown}{more}", faults) from None

@@ -78,6 +78,10 @@ class SerializationError(NonRetriableError):
     """A value cannot be written as JSON, or is too large. The message names the place in the value."""
 
 
+class CodecError(RedflowError):
+    """A payload was encoded by a codec that is not at hand, or by which it cannot be decoded, or encoded."""
+
+
 class InputValidationError(NonRetriableError):
     """The input does not fit the workflow, or what a wait was given its type. `details` lists the fields."""
 

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from redflow_sdk import converter
+from redflow_sdk._sealing import Sealing
 from redflow_sdk._types import Annotation, Value
 from redflow_sdk.errors import CanceledError, RunFailedError, UnavailableError
 from redflow_sdk.records import Run
@@ -41,14 +41,14 @@ class RunHandle(Generic[OutputT]):
     async def result(self, timeout: float | None = None) -> OutputT:
         """Waits for the output, at most `timeout` seconds, and then for the gateway's answer at most one more.
 
-        Raises RunFailedError, CanceledError, TimeoutError, RunNotFoundError, and UnavailableError when there is no
-        gateway to say so in time.
+        Raises RunFailedError, CanceledError, TimeoutError, RunNotFoundError, UnavailableError when there is no gateway
+        to say so in time, and CodecError for an output that the codec of the client does not decode.
         """
         return self.output_of(await self._end(timeout))
 
     def output_of(self, run: Run) -> OutputT:
-        """The output of the run as it has ended; for the SDK itself. Raises RunFailedError, CanceledError."""
-        value: OutputT = output_of(run, self.output_type)
+        """The output of the run as it has ended; for the SDK itself. Raises as `result` does."""
+        value: OutputT = output_of(run, self.output_type, self.client.sealing)
         return value
 
     async def _end(self, timeout: float | None) -> Run:
@@ -66,10 +66,10 @@ class RunHandle(Generic[OutputT]):
                 raise TimeoutError(f"run {self.id} has not ended within {round(timeout, 3)} s")
 
 
-def output_of(run: Run, output_type: Annotation) -> Value:
-    """The output of a run that has ended, of this type. Raises RunFailedError, CanceledError."""
+def output_of(run: Run, output_type: Annotation, sealing: Sealing) -> Value:
+    """The output of a run that has ended, of this type. Raises RunFailedError, CanceledError, CodecError."""
     if run.status == "succeeded":
-        return converter.structure(run.output, output_type)
+        return sealing.read_output(run.output, output_type)
     if run.status == "canceled":
         raise CanceledError(f"Run canceled: {run.cancel_reason}" if run.cancel_reason else "Run canceled")
     failure = run.failure

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Generic, Literal, TypeVar
+from typing import Final, Generic, Literal, TypeVar
 
 from redflow_sdk._types import Json
 from redflow_sdk.retry import RetryPolicy
 
 T_co = TypeVar("T_co", covariant=True)
+
+CODEC_MARK: Final = "codec"
+"""Under which the metadata of a payload names its codec."""
 
 RunStatus = Literal["scheduled", "queued", "running", "waiting", "succeeded", "failed", "canceled", "unknown"]
 """`unknown` is one that a newer gateway has and this SDK does not."""
@@ -32,10 +35,18 @@ FailureKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """Encoded data: JSON in UTF-8 unless `content_type` says otherwise."""
+    """Encoded data: JSON in UTF-8 unless `content_type` says otherwise. `metadata` goes with it, readable by everyone:
+    which codec has encoded it, and the headers of a start.
+    """
 
     data: bytes
     content_type: str = "application/json"
+    metadata: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def codec(self) -> str:
+        """The name of the codec that has encoded it; empty when none has."""
+        return dict(self.metadata).get(CODEC_MARK, "") if self.metadata else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +97,9 @@ class WaitingFor:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run. `input` and `output` are decoded JSON; listings leave them out."""
+    """A run. `input` and `output` are decoded JSON, or a Payload that its reader has no codec for; listings leave them
+    out.
+    """
 
     id: str
     workflow: str

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Never, TypeVar, overload
 
-from redflow_sdk._names import check_name
+from redflow_sdk._names import check_name, numbered
 from redflow_sdk._start import StartOptions
 from redflow_sdk._step_calls import (
     ParentClose,
@@ -86,6 +86,17 @@ class Steps:
             total = await ctx.step.run("charge", charge, order.id, amount=5, timeout=10.0)
         """
         return await self._runner.run_step(StepCall(name, function, args, kwargs, timeout, retry))
+
+    def each(self, name: str, items: Iterable[T]) -> Iterator[tuple[str, T]]:
+        """The items, each with a step name of its own: `charge#0`, `charge#1` and so on.
+
+        The names follow the order of the items, which has to be the same whenever the handler runs again: take them
+        from the input or from a step. A set has no such order, so that one is refused with InvalidInputError.
+
+            for name, order in ctx.step.each("charge", orders):
+                await ctx.step.run(name, charge, order)
+        """
+        return numbered(name, items)
 
     async def sleep(
         self, name: str, seconds: float = 0.0, *, minutes: float = 0.0, hours: float = 0.0, days: float = 0.0
@@ -204,7 +215,8 @@ class Steps:
 
             receipt = await ctx.step.run_workflow("render", render_receipt, order)
         """
-        options = StartOptions(idempotency_key, idempotency_ttl, queue, priority, max_attempts)
+        describe = self._runner.describe
+        options = StartOptions(idempotency_key, idempotency_ttl, queue, priority, max_attempts, describe)
         return await self._runner.wait(child_call(name, workflow, input, options, timeout))
 
     async def start_workflow(
@@ -228,7 +240,8 @@ class Steps:
 
             await ctx.step.start_workflow("watch", watch_parcel, parcel, parent_close="cancel")
         """
-        options = StartOptions(idempotency_key, idempotency_ttl, queue, priority, max_attempts)
+        describe = self._runner.describe
+        options = StartOptions(idempotency_key, idempotency_ttl, queue, priority, max_attempts, describe)
         return await self._runner.start(start_call(name, workflow, input, options, parent_close))
 
     async def emit_event(

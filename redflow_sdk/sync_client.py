@@ -7,7 +7,7 @@ is, and only what gRPC does is done on the io thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Generic, Literal, TypeVar, overload
@@ -16,7 +16,9 @@ from redflow_sdk._client_link import ClientLink
 from redflow_sdk._transport.thread import io_thread
 from redflow_sdk._types import Value
 from redflow_sdk.client import Client, RunList
+from redflow_sdk.codec import PayloadCodec
 from redflow_sdk.handle import RunHandle
+from redflow_sdk.middleware import Middleware
 from redflow_sdk.records import Run, RunStatus, Schedule, Stats, Step, WorkerInfo, WorkflowInfo
 from redflow_sdk.workflow import AnyWorkflow, Workflow
 
@@ -109,14 +111,20 @@ class SyncClient:
     use one at once.
 
     Connects with the first call. Calls are repeated while the gateway is away, at most for 15 s. In an `async def`
-    handler use `Client`: what blocks holds up all handlers of the worker.
+    handler use `Client`: what blocks holds up all handlers of the worker. `codec` and `middleware` are as in `Client`.
 
         with SyncClient() as client:
             greeting = client.execute(greet, "Ada")
     """
 
-    def __init__(self, target: str | None = None) -> None:
-        self._client = _BlockingClient(target)
+    def __init__(
+        self,
+        target: str | None = None,
+        *,
+        codec: PayloadCodec | None = None,
+        middleware: Sequence[Middleware] = (),
+    ) -> None:
+        self._client = _BlockingClient(target, codec=codec, middleware=middleware)
 
     @overload
     def start(

@@ -17,6 +17,7 @@ from functools import partial
 from types import TracebackType
 from typing import Final
 
+from redflow_sdk._around import Around
 from redflow_sdk._connection import Connection
 from redflow_sdk._crew import Crew
 from redflow_sdk._fence import Fence
@@ -26,11 +27,15 @@ from redflow_sdk._numbers import check_count, check_seconds
 from redflow_sdk._opening import CronDefinition, Definition, Opening
 from redflow_sdk._parking import ParkingRules, Waiting
 from redflow_sdk._protocol import WorkerProtocol
+from redflow_sdk._sealing import Sealing
 from redflow_sdk._transport.channel import target_or_default
 from redflow_sdk._transport.thread import IoThread, io_thread
 from redflow_sdk._types import Value
+from redflow_sdk.codec import PayloadCodec
 from redflow_sdk.cron import Cron
 from redflow_sdk.errors import InvalidInputError
+from redflow_sdk.health import WorkerHealth
+from redflow_sdk.middleware import Middleware
 from redflow_sdk.records import Payload
 from redflow_sdk.workflow import AnyWorkflow, Workflow
 
@@ -49,6 +54,7 @@ class Running:
     crew: Crew
     protocol: WorkerProtocol
     connection: Connection
+    watch: LoopWatch
     ended: asyncio.Future[None]
     """Done when the connection is over for good."""
 
@@ -64,7 +70,9 @@ class Worker:
     up to `park_window` seconds, and goes on where it is; so are `max_parked` of them at once, which take up no slot.
     Otherwise it ends, and runs again from its start with its steps on record. 0 of either keeps none. With
     REDFLOW_WAITING=replay it always ends, also when the wait is over at once: so a test sees whether its workflows can
-    be run again. Raises InvalidInputError for arguments that make no sense.
+    be run again. `codec` encodes all that leaves the worker with values in it, and decodes what comes. `middleware` is
+    called around handlers and steps, and for the runs and events that they start; the first one is the outermost.
+    Raises InvalidInputError for arguments that make no sense.
 
         await Worker(workflows=[greet]).run()        # until SIGTERM or SIGINT
 
@@ -85,6 +93,8 @@ class Worker:
         drain_grace: float = 30.0,
         park_window: float = 10.0,
         max_parked: int = 1000,
+        codec: PayloadCodec | None = None,
+        middleware: Sequence[Middleware] = (),
     ) -> None:
         for index, workflow in enumerate(workflows):
             if not isinstance(workflow, Workflow):
@@ -107,6 +117,8 @@ class Worker:
         limit = check_count("max_parked", max_parked, 0, MAX_CONCURRENCY)
         waiting = Waiting.of_environment()
         self._parking = ParkingRules(window_s, limit if window_s and waiting is Waiting.PARK else 0, waiting)
+        self._sealing = Sealing(codec, "worker")
+        self._around = Around(middleware)
         self._drain_grace_s = check_seconds("drain_grace", drain_grace, lowest=0.0)
         self._running: Running | None = None
         self._ending: Running | None = None
@@ -131,14 +143,14 @@ class Worker:
             raise RuntimeError("the worker was started before")
         self._was_started = True
         io = io_thread()
-        crew = Crew(self._workflows, self._concurrency, self._parking, io.loop)
+        crew = Crew(self._workflows, self._concurrency, self._parking, io.loop, self._sealing, self._around)
         protocol, connection = await io.run(_make_connection(self._target, self._opening(), crew))
         crew.connect(protocol)
-        watch = LoopWatch(asyncio.get_running_loop(), threading.get_ident())
+        watch = LoopWatch(asyncio.get_running_loop(), threading.get_ident(), crew.name_of)
         # No task of this loop: a program that ends cancels those, and its runs could not be handed back.
         ended = asyncio.wrap_future(io.submit(_keep_connected(protocol, connection, watch)))
         ended.add_done_callback(_log_fault)
-        self._running = Running(io, crew, protocol, connection, ended)
+        self._running = Running(io, crew, protocol, connection, watch, ended)
         return self._running
 
     async def run(self) -> None:
@@ -174,7 +186,9 @@ class Worker:
         running, self._running = self._running, None
         if running is not None:
             self._ending = running
-            await running.io.run(running.protocol.drain())
+            running.io.loop.call_soon_threadsafe(running.protocol.take_no_more)
+            drained = asyncio.ensure_future(running.io.run(running.protocol.wait_drained()))
+            await running.crew.wait_unless_hurried(drained, None)
             await running.crew.finish(self._drain_grace_s if grace is None else grace)
             await _disconnect(running)
 
@@ -186,6 +200,15 @@ class Worker:
             running.io.loop.call_soon_threadsafe(running.protocol.take_no_more)
             await running.crew.abort()
             await _disconnect(running)
+
+    @property
+    def health(self) -> WorkerHealth:
+        """How the worker is at this moment, for the probes of a program that has one. May be read in any thread."""
+        running = self._running or self._ending
+        if running is None or running.ended.done():
+            return WorkerHealth(is_connected=False, is_draining=self._ending is not None, stalled_for=0.0)
+        protocol = running.protocol
+        return WorkerHealth(protocol.is_connected, protocol.is_draining, running.watch.stalled_s)
 
     async def __aenter__(self) -> Worker:
         await self.start()
@@ -204,7 +227,7 @@ class Worker:
             instance_id=secrets.token_hex(8),
             build_id=self._build_id,
             queues=self._queues,
-            definitions=tuple(map(_definition, self._workflows.values())),
+            definitions=tuple(_definition(workflow, self._sealing) for workflow in self._workflows.values()),
             slot_limit=self._concurrency,
             session_number=0,
             held=(),
@@ -282,27 +305,38 @@ def _log_fault(ended: asyncio.Future[None]) -> None:
         log.error("the worker has lost its gateway for good: %s", ended.exception())
 
 
-def _definition(workflow: AnyWorkflow) -> Definition:
+def _definition(workflow: AnyWorkflow, sealing: Sealing) -> Definition:
+    cron = tuple(_cron(one, sealing) for one in workflow.cron)
+    is_sealed = any(one.input is not None and one.input.codec for one in cron)
     return Definition(
         name=workflow.name,
-        digest=workflow.digest,
+        # Another codec has other bytes registered.
+        digest=_digest(workflow.digest, sealing.name) if is_sealed else workflow.digest,
         queue=workflow.queue,
         max_attempts=workflow.max_attempts,
         retry=workflow.retry,
         events=workflow.events,
         run_timeout=workflow.run_timeout,
         start_timeout=workflow.start_timeout,
-        cron=tuple(map(_cron, workflow.cron)),
+        cron=cron,
         has_failure_handler=workflow.on_failure is not None,
         failure_handler_timeout=workflow.failure_handler_timeout,
     )
 
 
-def _cron(cron: Cron) -> CronDefinition:
+def _cron(cron: Cron, sealing: Sealing) -> CronDefinition:
     data = cron.data
-    return CronDefinition(cron.id, cron.expression, cron.timezone, None if data is None else Payload(data))
+    if data is None:
+        return CronDefinition(cron.id, cron.expression, cron.timezone, None)
+    payload = sealing.sealed("the input of a cron schedule", Payload(data))
+    # The gateway would derive an id from the input, which may come out of the codec as other bytes each time.
+    own_id = cron.id or (_digest(cron.expression, cron.timezone, data.hex()) if payload.codec else "")
+    return CronDefinition(own_id, cron.expression, cron.timezone, payload)
 
 
 def _build_id(workflows: Sequence[AnyWorkflow]) -> str:
-    digests = sorted(workflow.digest for workflow in workflows)
-    return hashlib.sha256("".join(digests).encode()).hexdigest()[:16]
+    return _digest(*sorted(workflow.digest for workflow in workflows))
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("".join(texts).encode()).hexdigest()[:16]

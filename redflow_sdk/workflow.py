@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar, overload
 from redflow_sdk._hints import Scope, resolved
 from redflow_sdk._names import check_name
 from redflow_sdk._numbers import check_seconds
+from redflow_sdk._readers import Describe, with_glimpse
 from redflow_sdk._types import Annotation, Function, Value
 from redflow_sdk.context import BlockingContext, Context, FailureContext
 from redflow_sdk.converter import decode, encode, get_to_know
@@ -64,13 +65,13 @@ class Workflow(Generic[InputT, OutputT]):
             told += [cron, self.on_failure is not None, self.failure_handler_timeout]
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:22]
 
-    def validate(self, value: InputT) -> bytes:
+    def validate(self, value: InputT, describe: Describe = with_glimpse) -> bytes:
         """The input as JSON, if it fits. Raises InputValidationError, SerializationError."""
         if not self.takes_input and value is not None:
             raise InputValidationError(f"workflow {self.name!r} takes no input; got {type(value).__name__}")
         data = encode(value)
         try:
-            decode(data, self.input_type)
+            decode(data, self.input_type, describe)
         except InputValidationError as error:
             raise InputValidationError(f"the input of workflow {self.name!r}: {error}", error.details) from None
         return data

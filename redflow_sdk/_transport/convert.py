@@ -14,6 +14,7 @@ from redflow_sdk._types import Value
 from redflow_sdk.proto.api.v1 import system_service_pb2
 from redflow_sdk.proto.v1 import failure_pb2, payload_pb2, run_pb2, workflow_pb2
 from redflow_sdk.records import (
+    CODEC_MARK,
     CronTrigger,
     Failure,
     FailureKind,
@@ -102,19 +103,35 @@ def payload(value: Payload) -> payload_pb2.Payload: ...
 def payload(value: Payload | None) -> payload_pb2.Payload | None: ...
 def payload(value: Payload | None) -> payload_pb2.Payload | None:
     """A payload for the wire."""
-    return None if value is None else payload_pb2.Payload(data=value.data, content_type=value.content_type)
+    if value is None:
+        return None
+    message = payload_pb2.Payload()
+    fill_payload(message, value)
+    return message
+
+
+def fill_payload(message: payload_pb2.Payload, value: Payload) -> None:
+    """Makes an empty message that of a payload."""
+    message.data, message.content_type = value.data, value.content_type
+    if value.metadata:
+        message.metadata.update(value.metadata)
 
 
 def payload_of(message: payload_pb2.Payload) -> Payload:
     """A payload from the wire."""
-    return Payload(message.data, message.content_type or "application/json")
+    metadata = tuple(sorted(message.metadata.items())) if message.metadata else ()
+    return Payload(message.data, message.content_type or "application/json", metadata)
 
 
 def json_of(message: Message, field: str) -> Value:
-    """The decoded JSON of an optional payload; its bytes when it is of another type."""
+    """The decoded JSON of an optional payload; the payload itself when a codec has encoded it, and its bytes when it is
+    of another type.
+    """
     if not message.HasField(field):
         return None
     value: payload_pb2.Payload = getattr(message, field)
+    if CODEC_MARK in value.metadata:
+        return payload_of(value)
     if value.content_type not in ("", "application/json"):
         return value.data
     try:
@@ -135,7 +152,9 @@ def failure(value: Failure) -> failure_pb2.Failure:
     )
     if value.retry_after is not None:
         message.next_retry_delay.CopyFrom(duration(value.retry_after))
-    if value.details is not None:
+    if isinstance(value.details, Payload):
+        fill_payload(message.details, value.details)
+    elif value.details is not None:
         message.details.data = json.dumps(value.details).encode()
         message.details.content_type = "application/json"
     if value.cause is not None:

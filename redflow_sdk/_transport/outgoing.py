@@ -133,7 +133,7 @@ def _add(request: pb.SessionRequest, request_id: int, item: Item) -> None:
             if item.failure is not None:
                 report.failure.CopyFrom(convert.failure(item.failure))
             elif item.output is not None:
-                report.output.data, report.output.content_type = item.output.data, item.output.content_type
+                convert.fill_payload(report.output, item.output)
         case BeginWaits():
             command = request.step_commands.add(request_id=request_id, lease_token=token, steps_recorded=recorded)
             for wait in item.waits:
@@ -161,7 +161,7 @@ def _add(request: pb.SessionRequest, request_id: int, item: Item) -> None:
         case Completed():
             result = request.run_results.add(request_id=request_id, lease_token=token, steps_recorded=recorded)
             if item.output is not None:
-                result.output.data, result.output.content_type = item.output.data, item.output.content_type
+                convert.fill_payload(result.output, item.output)
         case Failed():
             result = request.run_results.add(request_id=request_id, lease_token=token, steps_recorded=recorded)
             result.failure.CopyFrom(convert.failure(item.failure))

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 from redflow_sdk import converter
+from redflow_sdk._around import Around
 from redflow_sdk._messages import Answer, Assignment, Item, RunStart, Verdict
 from redflow_sdk.context import RunInfo
 from redflow_sdk.records import Failure, Payload
@@ -38,6 +39,7 @@ class Script:
     steps: Mapping[str, object] = field(default_factory=dict)
     children: Mapping[str, object] = field(default_factory=dict)
     tokens: Mapping[str, object] = field(default_factory=dict)
+    around: Around = field(default_factory=lambda: Around(()))
 
 
 class Play:
@@ -133,7 +135,9 @@ class Play:
 
     def _worker(self, workflow: AnyWorkflow) -> InlineWorker:
         # Not in the context of the handler that names the workflow: the tasks of its worker are none of its run.
-        worker = self._context.run(InlineWorker, on_stage(workflow, self), self._answer, self._rest)
+        worker = self._context.run(
+            InlineWorker, on_stage(workflow, self), self._answer, self._script.around, self._rest
+        )
         self._workers.append(worker)
         return worker
 

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol, TypeGuard, TypeVar
 
 from redflow_sdk._messages import ChildTarget
+from redflow_sdk._readers import Describe
 from redflow_sdk._step_calls import ChildCall, EmitCall, StepCall, StepRunner, WaitCall
 from redflow_sdk._types import Function, Value
 from redflow_sdk.context import BlockingContext, Context, RunInfo
@@ -98,6 +99,11 @@ class PlayedSteps:
         self._run_id = run_id
         self._steps = steps
         self._stage = stage
+
+    @property
+    def describe(self) -> Describe:
+        """How the faults of a value are told."""
+        return self._steps.describe
 
     @property
     def is_stopped(self) -> bool:

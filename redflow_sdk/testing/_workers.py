@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from redflow_sdk._around import Around
 from redflow_sdk._crew import Crew
 from redflow_sdk._leases import Unanswered
 from redflow_sdk._messages import Answer, Assignment, Item, Resolution, StepSnapshot, Stop
@@ -13,6 +14,7 @@ from redflow_sdk._opening import Definition, Opened, Opening, Timing
 from redflow_sdk._parking import ParkingRules, Waiting
 from redflow_sdk._protocol import WorkerProtocol
 from redflow_sdk._retries import Rest
+from redflow_sdk._sealing import Sealing
 from redflow_sdk.testing._starts import MAX_RUNS
 from redflow_sdk.workflow import AnyWorkflow
 
@@ -30,12 +32,14 @@ class InlineWorker:
     A handler that waits always ends, and runs again from its start when the wait is over.
     """
 
-    def __init__(self, workflow: AnyWorkflow, answer: Callable[[Item], Answer], rest: Rest) -> None:
+    def __init__(self, workflow: AnyWorkflow, answer: Callable[[Item], Answer], around: Around, rest: Rest) -> None:
         self._workflow = workflow
         self._answer = answer
         self._loop = asyncio.get_running_loop()
         replay = ParkingRules(window_s=0.0, limit=0, waiting=Waiting.REPLAY)
-        self._crew = Crew({workflow.name: workflow}, MAX_RUNS, replay, self._loop, rest)
+        self._crew = Crew(
+            {workflow.name: workflow}, MAX_RUNS, replay, self._loop, Sealing(None, "worker"), around, rest
+        )
         self._protocol = WorkerProtocol(_opening(workflow), self._crew)
         self._crew.connect(self._protocol)
         opened = Opened(TIMING, MAX_PAYLOAD_BYTES, problems=(), lost=(), finished=(), stops=())

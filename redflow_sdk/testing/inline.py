@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TypeVar, overload
 
 from redflow_sdk import converter
+from redflow_sdk._around import Around
 from redflow_sdk._names import check_name
 from redflow_sdk._numbers import check_seconds
 from redflow_sdk._start import StartOptions, run_start
 from redflow_sdk._step_calls import check_aware
 from redflow_sdk._types import Value
 from redflow_sdk.errors import InvalidInputError
+from redflow_sdk.middleware import Middleware
 from redflow_sdk.records import Payload
 from redflow_sdk.testing._clock import VirtualClock
 from redflow_sdk.testing._events import NewEvent
@@ -50,6 +52,7 @@ async def run_inline(
     tokens: Mapping[str, object] | None = None,
     events: Sequence[ExternalEvent] = (),
     workflows: Sequence[AnyWorkflow] = (),
+    middleware: Sequence[Middleware] = (),
     now: datetime | None = None,
 ) -> InlineResult[OutputT]: ...
 @overload
@@ -62,6 +65,7 @@ async def run_inline(
     tokens: Mapping[str, object] | None = None,
     events: Sequence[ExternalEvent] = (),
     workflows: Sequence[AnyWorkflow] = (),
+    middleware: Sequence[Middleware] = (),
     now: datetime | None = None,
 ) -> InlineResult[OutputT]: ...
 async def run_inline(
@@ -73,6 +77,7 @@ async def run_inline(
     tokens: Mapping[str, object] | None = None,
     events: Sequence[ExternalEvent] = (),
     workflows: Sequence[AnyWorkflow] = (),
+    middleware: Sequence[Middleware] = (),
     now: datetime | None = None,
 ) -> InlineResult[Value]:
     """Runs a workflow here and now, as a worker and a gateway would, and returns when nothing more can happen.
@@ -87,7 +92,7 @@ async def run_inline(
     played. `children` has the same by the names of workflows. Other runs that a handler starts are run inline too,
     those of workflows that it names by text, and those that events start, if they are among `workflows`. `tokens` has,
     by the names of steps, what their tokens are completed with, or an exception to fail them with. `events` are emitted
-    by somebody else.
+    by somebody else. `middleware` is that of the worker, and of who starts the run and emits the events.
 
     Raises InputValidationError and SerializationError for the input, InvalidInputError for arguments that make no
     sense, and EndlessPlay when runs start runs, or go on, without end. What the run itself raises is in the result.
@@ -96,15 +101,18 @@ async def run_inline(
         assert result.output == Receipt("receipt-7")
     """
     _check(workflow, workflows, events)
+    around = Around(middleware)
     start = run_start(workflow, input, StartOptions())
+    start = replace(start, input=around.started("run", start.workflow, start.input))
     clock = VirtualClock(datetime.now(UTC) if now is None else check_aware("now", now))
-    play = Play(clock, Script(steps or {}, children or {}, tokens or {}))
+    play = Play(clock, Script(steps or {}, children or {}, tokens or {}, around))
     try:
         run = play.start(workflow, start)
         for other in workflows:
             play.meet(other)
         for event in events:
-            play.emit(NewEvent(event.name, event.key, Payload(converter.encode(event.payload))), event.after)
+            payload = around.started("event", event.name, Payload(converter.encode(event.payload)))
+            play.emit(NewEvent(event.name, event.key, payload), event.after)
         await play.run()
     finally:
         await play.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from redflow_sdk._sealing import Sealing
 from redflow_sdk.handle import output_of
 from redflow_sdk.records import Failure, Run, RunStatus, Step
 from redflow_sdk.testing._world import ENDS, EmittedEvent
@@ -51,7 +52,7 @@ class InlineResult(Generic[OutputT]):
         if self.run.status not in ENDS:
             waits = ", ".join(f"step {one.step_name!r} waits for {one.detail}" for one in self.run.waiting_for)
             raise TimeoutError(f"run {self.run.id} has not ended, and nothing is to come: {waits or 'nobody has it'}")
-        value: OutputT = output_of(self.run, self.output_type)
+        value: OutputT = output_of(self.run, self.output_type, Sealing(None, "test"))
         return value
 
     def step(self, name: str) -> Step:

@@ -12,9 +12,11 @@ from typing import Any, Final, NoReturn
 
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.cli.faults import CommandFailed
+from redflow_server.cli.listening import ListenAddress
 from redflow_server.cli.output import write
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,18}")
+_LISTEN: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*)):([0-9]{1,5})")
 
 
 class Parser(argparse.ArgumentParser):
@@ -105,6 +107,14 @@ def whole(least: int, most: int, unit: str = "") -> Callable[[str], int]:
         return int(came)
 
     return parse
+
+
+def listen_address(came: str) -> ListenAddress:
+    """An address to listen on."""
+    found = _LISTEN.fullmatch(came)
+    if found is None or int(found[3]) > 65_535:
+        raise refused("must be HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080", came)
+    return ListenAddress(found[1] or found[2], int(found[3]))
 
 
 def moment(came: str) -> datetime:

@@ -10,9 +10,11 @@ from typing import Final
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.cli.faults import CommandFailed
 from redflow_server.cli.gateway_arguments import milliseconds
+from redflow_server.cli.listening import address
 from redflow_server.cli.logs import log_to_stderr
 from redflow_server.cli.output import card, json_line, write
-from redflow_server.cli.serving import Signals, address, run_until_stopped, serve
+from redflow_server.cli.serving import run_until_stopped, serve
+from redflow_server.cli.signals import Signals
 from redflow_server.config import Config
 from redflow_server.domain.errors import StoreUnavailable
 from redflow_server.domain.timing import Timing

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from redflow_sdk import Payload
 from redflow_server.cli.escaping import printable, printable_json, width
 from redflow_server.cli.faults import CommandFailed
 
@@ -110,7 +111,9 @@ def _aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def json_document(document: object) -> str:
-    """A JSON document for reading. Times are ISO 8601 in UTC; bytes that are no JSON are `{"base64": ...}`."""
+    """A JSON document for reading. Times are ISO 8601 in UTC; bytes that are no JSON are `{"base64": ...}`, with the
+    codec that has encoded them.
+    """
     try:
         return printable_json(json.dumps(document, indent=2, ensure_ascii=False, default=_json_form))
     except RecursionError:  # only indenting is done in Python
@@ -125,6 +128,8 @@ def json_line(document: object) -> str:
 def _json_form(value: object) -> object:
     if isinstance(value, datetime):
         return iso_time(value)
+    if isinstance(value, Payload):
+        return {"codec": value.codec, "base64": base64.b64encode(value.data).decode()}
     if isinstance(value, bytes):
         return {"base64": base64.b64encode(value).decode()}
     raise TypeError(f"{type(value).__name__} has no JSON form")

@@ -95,7 +95,7 @@ def _run(argv: Sequence[str]) -> ExitCode:
         show_on_stderr(parser.format_help())
         return ExitCode.USAGE
     try:
-        arguments, unknown = parser.parse_known_args(argv)
+        arguments, unknown = parser.parse_known_args(argv, argparse.Namespace(command_line=argv))
         if unknown:
             rest = " ".join(unknown)
             raise CommandFailed(f"unrecognized arguments: {rest} (see {arguments.called} --help)", ExitCode.USAGE)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from redflow_sdk import Failure, Run, Step
+from redflow_sdk import Failure, Payload, Run, Step
 from redflow_sdk.records import WaitingFor
 from redflow_server.cli.escaping import printable_block, shortened
 from redflow_server.cli.output import card, table
@@ -210,6 +210,8 @@ def _handler(run: Run) -> str:
 
 
 def _short_json(value: object) -> str:
+    if isinstance(value, Payload):
+        return f"({len(value.data)} bytes, encoded by codec {value.codec})"
     if isinstance(value, bytes):
         return f"({len(value)} bytes that are no JSON)"
     return json.dumps(value, ensure_ascii=False)

@@ -3,58 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import errno
-import os
-import signal
-import socket
 from collections.abc import Callable, Coroutine
-from types import TracebackType
-from typing import Any, Final
+from typing import Any
 
 import uvloop
 
 from redflow_server.cli import heap
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.cli.faults import CommandFailed
+from redflow_server.cli.listening import why_not_listening
+from redflow_server.cli.signals import Signals
 from redflow_server.config import Config
 from redflow_server.domain.errors import Refusal, StoreUnavailable
 from redflow_server.gateway import Gateway
-
-SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-HANG_UP: Final = signal.SIGHUP
-
-
-def address(host: str, port: int) -> str:
-    """What clients give as their target."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-class Signals:
-    """SIGTERM, SIGINT, and SIGHUP of a closed terminal: the first asks for a drain, the second for the end at once.
-
-    While it is open they interrupt nothing, so whatever was started is also stopped. `nohup` keeps SIGHUP ignored.
-    """
-
-    def __init__(self) -> None:
-        self.first = asyncio.Event()
-        self.second = asyncio.Event()
-        is_ignored = signal.getsignal(HANG_UP) is signal.SIG_IGN
-        self._numbers = SIGNALS if is_ignored else (*SIGNALS, HANG_UP)
-
-    def _arrived(self) -> None:
-        (self.second if self.first.is_set() else self.first).set()
-
-    def __enter__(self) -> Signals:
-        for number in self._numbers:
-            asyncio.get_running_loop().add_signal_handler(number, self._arrived)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number in self._numbers:
-            asyncio.get_running_loop().remove_signal_handler(number)
 
 
 async def serve(config: Config, signals: Signals, ready: Callable[[Gateway], None]) -> None:
@@ -68,34 +29,13 @@ async def serve(config: Config, signals: Signals, ready: Callable[[Gateway], Non
     except Refusal as error:
         raise CommandFailed(str(error)) from error
     except OSError as error:
-        raise CommandFailed(_why_not_listening(config.host, config.port) or str(error)) from error
+        raise CommandFailed(why_not_listening(config.host, config.port) or str(error)) from error
     try:
         ready(gateway)
         await signals.first.wait()
         await _unless(signals.second, gateway.drain())
     finally:
         await gateway.stop()
-
-
-def _why_not_listening(host: str, port: int) -> str | None:
-    """What the system says of an address on which gRPC, which does not say why, cannot listen."""
-    where = f"cannot listen on {address(host, port)}"
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, kind, protocol, _, place in found:
-            with contextlib.closing(socket.socket(family, kind, protocol)) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind(place)
-    except socket.gaierror as error:
-        return f"{where}: {host} has no address ({error.strerror})"
-    except OSError as error:
-        reasons = {
-            errno.EADDRINUSE: "another program listens there",
-            errno.EADDRNOTAVAIL: "this machine does not have the address",
-            errno.EACCES: "this user may not use the port",
-        }
-        return f"{where}: {reasons.get(error.errno or 0) or os.strerror(error.errno or 0)}"
-    return None
 
 
 async def _unless(given_up: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:  # Any: asyncio's business

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import logging
 import os
+import signal
 import sys
 import threading
 import time
@@ -14,13 +15,18 @@ from typing import Final, NoReturn
 
 from redflow_sdk import SessionRefusedError, Worker
 from redflow_server.cli import heap, worker_views
-from redflow_server.cli.arguments import add_verb, seconds, text, whole
+from redflow_server.cli.arguments import add_verb, listen_address, seconds, text, whole
 from redflow_server.cli.client import add_call, add_target
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.cli.faults import CommandFailed
 from redflow_server.cli.logs import log_to_stderr
 from redflow_server.cli.output import say
+from redflow_server.cli.probes import Probes
+from redflow_server.cli.reload import run_reloading
+from redflow_server.cli.signals import HANG_UP, outlives_terminal
 from redflow_server.cli.workflow_import import load_workflows
+
+log = logging.getLogger("redflow.worker")
 
 THREADS_GRACE_S: Final = 1.0
 
@@ -76,10 +82,23 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         metavar="N",
         help="how many of these at once, beyond --concurrency (%(default)s)",
     )
+    run.add_argument(
+        "--health",
+        type=listen_address,
+        metavar="HOST:PORT",
+        help="where HTTP probes of /livez and /readyz are answered (default: nowhere)",
+    )
+    run.add_argument(
+        "--reload",
+        action="store_true",
+        help="for development: restart when the code changes; runs at work are handed back at once",
+    )
     run.set_defaults(command=_run)
 
 
 def _run(arguments: argparse.Namespace) -> ExitCode:
+    if arguments.reload:
+        return run_reloading(arguments.place, arguments.command_line)
     workflows = load_workflows(arguments.place)
     # After the user's modules: where they set up logging, theirs is used.
     log_to_stderr(logging.INFO)
@@ -98,6 +117,8 @@ def _run(arguments: argparse.Namespace) -> ExitCode:
         )
     except ValueError as error:
         raise CommandFailed(f"{arguments.place}: {error}") from error
+    if arguments.health is not None:
+        log.info("probes are answered at http://%s", Probes(lambda: worker.health).open(arguments.health))
     try:
         with asyncio.Runner(loop_factory=_new_loop) as runner:
             runner.run(_work(worker))
@@ -119,7 +140,10 @@ async def _work(worker: Worker) -> None:
     heap.settle()
     # Of our own, because asyncio would wait for its threads however long they take.
     threads = ThreadPoolExecutor(thread_name_prefix="redflow-default")
-    asyncio.get_running_loop().set_default_executor(threads)
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(threads)
+    if not outlives_terminal():
+        loop.add_signal_handler(HANG_UP, os.kill, os.getpid(), signal.SIGTERM)
     await worker.run()
     threads.shutdown(wait=False, cancel_futures=True)
     stuck = _threads_alive_after(THREADS_GRACE_S)

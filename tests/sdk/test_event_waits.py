@@ -70,6 +70,17 @@ async def test_a_wait_whose_time_is_over_gives_none(kind: str, scripted: Scripte
     assert got == [None]
 
 
+@BOTH
+async def test_an_event_whose_payload_is_none_is_not_the_end_of_the_time(
+    kind: str, scripted: ScriptedGateway, connect: StartWorker
+) -> None:
+    await connect(scripted, waits, waits_blocking)
+    scripted.script.item = answered(wait_over("event", "paid", None))
+    assert (await scripted.log.result(scripted.assign(f"waits-{kind}"))).HasField("output")
+    [event] = got
+    assert event is not None and event.payload is None
+
+
 @pytest.mark.parametrize("attempt", [1, 4])
 @pytest.mark.parametrize("is_in_time", [True, False])
 async def test_what_is_on_record_of_a_wait_is_not_asked_for_again(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from itertools import pairwise
@@ -130,6 +131,46 @@ async def test_a_handler_that_blocks_its_loop_is_named_in_one_warning(
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert [text for text in warnings if "blocks-its-loop" in text] == warnings
     assert len(warnings) == 1
+
+
+@workflow(name="blocks-in-a-task")
+async def blocks_in_a_task(ctx: Context, seconds: float) -> None:
+    async def part() -> None:
+        await asyncio.sleep(0)
+        sleeps(seconds)
+
+    await asyncio.gather(part(), asyncio.sleep(0))
+
+
+async def test_a_task_of_a_handler_that_blocks_is_named_by_its_run_and_the_log_says_for_how_long_it_was(
+    start_scripted: StartScripted, connect: StartWorker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "redflow.worker")
+    scripted = start_scripted(lease_ms=LEASE_MS, fence_margin_ms=200)
+    await connect(scripted, blocks_in_a_task)
+    await scripted.log.result(scripted.assign("blocks-in-a-task", payload(1.5)))
+    [warning] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warning.startswith("redflow blocks-in-a-task run-1 has blocked the event loop of its worker for 0.5 s")
+    assert f"{__file__}:" in warning
+
+    def turns_again() -> list[str]:
+        return re.findall(r"turns again after (1\.[0-9]) s", caplog.text)
+
+    assert await eventually(turns_again, within=5)
+
+
+async def test_twenty_handlers_that_block_their_loop_one_after_the_other_keep_their_leases(
+    start_scripted: StartScripted, connect: StartWorker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All of them are begun in one turn of the loop, and run before it turns again."""
+    scripted = start_scripted(lease_ms=LEASE_MS, fence_margin_ms=200)
+    await connect(scripted, blocks_its_loop, concurrency=20)
+    tokens = [scripted.assign("blocks-its-loop", payload(0.15)) for _ in range(20)]
+    for token in tokens:
+        assert value_of((await scripted.log.result(token, within=10)).output) == "blocked"
+    assert len(scripted.sessions) == 1
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings and all("redflow blocks-its-loop run-" in text for text in warnings)
 
 
 # ---- the fence ----

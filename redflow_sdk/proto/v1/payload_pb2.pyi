@@ -50,7 +50,9 @@ class Payload(google.protobuf.message.Message):
     """Media type of `data`; empty means `application/json` in UTF-8."""
     @property
     def metadata(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """Marks left by an end-to-end codec (encryption, compression). Names and values together at most 8 KiB."""
+        """Marks left by an end-to-end codec (encryption, compression): its name under `codec`. Headers of who started a run,
+        under `header.` and their names. Names and values together at most 8 KiB.
+        """
 
     def __init__(
         self,

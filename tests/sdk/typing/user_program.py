@@ -5,6 +5,7 @@ Lines that must be an error carry an ignore; an ignore that nothing needs is an 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, assert_type
@@ -14,6 +15,7 @@ from pydantic import BaseModel
 from redflow_sdk import (
     BlockingContext,
     BlockingToken,
+    CallNext,
     ChildCanceledError,
     ChildFailedError,
     Client,
@@ -22,6 +24,7 @@ from redflow_sdk import (
     Event,
     Failure,
     FailureContext,
+    Middleware,
     Raced,
     RetryPolicy,
     Run,
@@ -29,7 +32,9 @@ from redflow_sdk import (
     RunHandle,
     RunInfo,
     Schedule,
+    StartInfo,
     Step,
+    StepInfo,
     SyncClient,
     SyncRunHandle,
     Token,
@@ -81,6 +86,9 @@ async def sweep(ctx: Context) -> int:
 def resize(ctx: BlockingContext, size: int) -> list[int]:
     assert_type(ctx.step.run("price", price, Order(size)), float)
     assert_type(ctx.step.run("load", load, size), Order)
+    for name, order in ctx.step.each("price each", [Order(1)]):
+        assert_type(name, str)
+        assert_type(ctx.step.run(name, price, order), float)
     ctx.raise_if_canceled()
     return [size, size]
 
@@ -107,6 +115,50 @@ def bare_in_a_thread(ctx: BlockingContext, size: int) -> str:
 @workflow
 def bare_in_a_thread_without_input(ctx: BlockingContext) -> str:
     return ""
+
+
+@workflow(name="each")
+async def each(ctx: Context, orders: list[Order]) -> list[float]:
+    prices = [await ctx.step.run(name, price, order) for name, order in ctx.step.each("price", orders)]
+    assert_type(prices, list[float])
+    return prices
+
+
+# ---- around it, and on its way ----
+
+
+class Trace(Middleware):
+    def start(self, start: StartInfo) -> None:
+        assert_type(start.headers, dict[str, str])
+        start.headers["trace"] = start.name
+
+    async def run(self, run: RunInfo, call_next: CallNext) -> object:
+        assert_type(run.headers, Mapping[str, str])
+        return await call_next()
+
+    async def step(self, step: StepInfo, call_next: CallNext) -> object:
+        assert_type(step.tries, int)
+        return await call_next()
+
+
+class Reversed:
+    name = "reversed"
+
+    def encode(self, data: bytes) -> bytes:
+        return data[::-1]
+
+    def decode(self, data: bytes) -> bytes:
+        return data[::-1]
+
+
+Client(codec=Reversed(), middleware=[Trace()])
+Worker(workflows=[each], codec=Reversed(), middleware=[Trace()])
+SyncClient(codec=Reversed(), middleware=[Trace()])
+
+
+def wrong_codec_and_middleware() -> None:
+    Client(codec="reversed")  # type: ignore[arg-type]
+    Worker(workflows=[each], middleware=[print])  # type: ignore[list-item]
 
 
 # ---- waits ----

@@ -1,0 +1,77 @@
+"""What a user writes to have something done around starts, handlers and steps, such as tracing."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from redflow_sdk._types import Value
+
+if TYPE_CHECKING:  # a context holds steps, which tell of themselves here
+    from redflow_sdk.context import RunInfo
+
+
+class CallNext(Protocol):
+    """Calls the next middleware, and the last one the handler or the step's function; gives what that returns."""
+
+    def __call__(self) -> Awaitable[Value]:
+        """To be awaited, once."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartInfo:
+    """What is to be started: a run of the workflow `name`, or the runs of an event of that name.
+
+    What is put into `headers`, text by text, comes to the runs as `RunInfo.headers`. It is stored as it is, also where
+    a codec encodes the input. Together at most 4 KiB.
+    """
+
+    kind: Literal["run", "event"]
+    name: str
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StepInfo:
+    """A step whose function is to be called. `tries` counts the calls in this attempt of the run, from 1."""
+
+    name: str
+    run: RunInfo
+    tries: int
+
+
+class Middleware:
+    """Does something around starts, handlers and steps: derive from it, and write those of the methods that you need.
+
+    Given to `Client(middleware=[...])` and `Worker(middleware=[...])`; the first one is the outermost. One object
+    serves all runs of a worker at once, so what belongs to one run goes into a context variable. What it raises is
+    raised to who starts, and fails the step or the attempt of the run.
+
+        class Tenants(Middleware):
+            def start(self, start: StartInfo) -> None:
+                start.headers["tenant"] = tenant.get()
+
+            async def run(self, run: RunInfo, call_next: CallNext) -> object:
+                tenant.set(run.headers["tenant"])
+                return await call_next()
+    """
+
+    def start(self, start: StartInfo) -> None:
+        """Called before a run is started or an event emitted, by a client, or as a step that is not on record."""
+
+    async def run(self, run: RunInfo, call_next: CallNext) -> Value:
+        """Called around each call of a handler, `async def` or `def`, on the worker's loop; returns the output.
+
+        Each delivery of a run calls the handler again. One that is set aside while it waits ends with
+        asyncio.CancelledError, or in a thread with a BaseException of the SDK's own. Context variables that are set
+        here are seen by the handler and its steps, and by no other run.
+        """
+        return await call_next()
+
+    async def step(self, step: StepInfo, call_next: CallNext) -> Value:
+        """Called around each call of a step's function, on the worker's loop; returns the step's value, which is then
+        recorded. Not called for a value that is on record, nor for a step that waits. A time-out of the step holds for
+        all of it.
+        """
+        return await call_next()
