@@ -53,6 +53,11 @@ async def parallel_steps(ctx: Context) -> list[int]:
     return await asyncio.gather(*(ctx.step.run(f"one {number}", one, number) for number in range(5)))
 
 
+@workflow
+async def steps_of_a_loop(ctx: Context, numbers: list[int]) -> list[int]:
+    return [await ctx.step.run(name, lambda number=number: number * 2) for name, number in ctx.step.each("n", numbers)]
+
+
 @workflow(retry=QUICK)
 async def attempts_until_it_succeeds(ctx: Context) -> list[int]:
     kept = await ctx.step.run("kept", lambda: fails(0, ValueError, "kept"))
@@ -205,6 +210,7 @@ SCENARIOS = (
     Scenario(typed_steps, Order("a")),
     Scenario(blocking_steps, Order("a")),
     Scenario(parallel_steps),
+    Scenario(steps_of_a_loop, [1, 2, 3]),
     Scenario(attempts_until_it_succeeds),
     Scenario(attempts_in_vain),
     Scenario(non_retriable),

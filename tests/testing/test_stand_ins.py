@@ -8,7 +8,19 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from redflow_sdk import BlockingContext, ChildFailedError, Context, InvalidInputError, RetryPolicy, workflow
+from redflow_sdk import (
+    BlockingContext,
+    CallNext,
+    ChildFailedError,
+    Context,
+    InvalidInputError,
+    Middleware,
+    RetryPolicy,
+    RunInfo,
+    StartInfo,
+    StepInfo,
+    workflow,
+)
 from redflow_sdk.testing import run_inline
 
 
@@ -115,6 +127,30 @@ async def test_a_child_that_is_to_fail_fails_as_one_that_was_run() -> None:
     assert result.failure is not None and result.failure.cause is not None
     assert (result.failure.type, result.failure.cause.type) == (ChildFailedError.__name__, "ValueError")
     assert [run.status for run in result.started] == ["failed"]
+
+
+# ---- middleware ----
+
+
+class Tenants(Middleware):
+    def start(self, start: StartInfo) -> None:
+        start.headers["tenant"] = "acme"
+
+    async def run(self, run: RunInfo, call_next: CallNext) -> object:
+        return [run.headers["tenant"], await call_next()]
+
+    async def step(self, step: StepInfo, call_next: CallNext) -> object:
+        return [step.name, await call_next()]
+
+
+@workflow
+async def of_a_tenant(ctx: Context) -> object:
+    return await ctx.step.run("who", lambda: "nobody")
+
+
+async def test_middleware_is_around_the_run_and_the_stand_ins_of_its_steps() -> None:
+    result = await run_inline(of_a_tenant, steps={"who": "Ada"}, middleware=[Tenants()])
+    assert result.output == ["acme", ["who", "Ada"]]
 
 
 # ---- tokens ----
