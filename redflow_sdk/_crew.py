@@ -15,6 +15,7 @@ from redflow_sdk._link import Link
 from redflow_sdk._messages import Answer, Assignment, StepSnapshot, Stop, StopReason
 from redflow_sdk._parking import Parking, ParkingRules
 from redflow_sdk._protocol import WorkerProtocol
+from redflow_sdk._retries import Rest
 from redflow_sdk._run_tasks import watch
 from redflow_sdk._sealing import Sealing
 from redflow_sdk._threads import Threads
@@ -40,6 +41,7 @@ class Crew:
         io_loop: asyncio.AbstractEventLoop,
         sealing: Sealing,
         around: Around,
+        rest: Rest = asyncio.sleep,
     ) -> None:
         self._workflows = workflows
         self._concurrency = concurrency
@@ -55,7 +57,7 @@ class Crew:
         self._hurry = asyncio.Event()
         self._keeper = asyncio.create_task(_for_ever(), name="redflow keeper")
         self._workplace = Workplace(
-            *(self._link, self._threads, self._parking, self._keeper, self._suspended, sealing, around)
+            *(self._link, self._threads, self._parking, self._keeper, self._suspended, sealing, around, rest)
         )
 
     def connect(self, protocol: WorkerProtocol) -> None:

@@ -11,6 +11,7 @@ from redflow_sdk._around import AroundRun
 from redflow_sdk._handler_thread import HandlerThread
 from redflow_sdk._names import check_name
 from redflow_sdk._open_waits import MAX_WAITS
+from redflow_sdk._retries import Rest
 from redflow_sdk._step_calls import ChildCall, EmitCall, StepCall, WaitCall
 from redflow_sdk._step_gate import StepGate
 from redflow_sdk._step_log import StepLog
@@ -28,12 +29,12 @@ T = TypeVar("T")
 class DeliverySteps:
     """The steps of a delivery. What passes a coroutine on adds none of its own, for every step comes by here."""
 
-    def __init__(self, log: StepLog, threads: Threads, suspension: Suspension, around: AroundRun) -> None:
+    def __init__(self, log: StepLog, threads: Threads, suspension: Suspension, around: AroundRun, rest: Rest) -> None:
         self.suspension = suspension
         self.describe = log.sealing.describe
         self._gate = StepGate(log, suspension)
         self._waits = WaitSteps(log, self._gate, suspension, around)
-        self._functions = FunctionSteps(log, self._gate, threads, suspension, self._waits, around)
+        self._functions = FunctionSteps(log, self._gate, threads, suspension, self._waits, around, rest=rest)
         self._thread = HandlerThread(suspension)
 
     @property

@@ -31,6 +31,7 @@ from redflow_sdk._messages import (
     Verdict,
 )
 from redflow_sdk._parking import Parking
+from redflow_sdk._retries import Rest
 from redflow_sdk._sealing import Sealing
 from redflow_sdk._step_log import StepLog
 from redflow_sdk._suspension import Suspension
@@ -67,6 +68,7 @@ class Workplace:
     on_suspended: Callable[[Execution], None]
     sealing: Sealing
     around: Around
+    rest: Rest
 
 
 class Execution:
@@ -85,7 +87,7 @@ class Execution:
         self._log = StepLog(assignment, link, max_payload_bytes, workplace.sealing, self._lost)
         self._suspension = Suspension(self._log, link, workplace.parking, self._lost, self._suspended)
         self._around = AroundRun(workplace.around, _run_info(assignment))
-        self._steps = DeliverySteps(self._log, workplace.threads, self._suspension, self._around)
+        self._steps = DeliverySteps(self._log, workplace.threads, self._suspension, self._around, workplace.rest)
         self._phase = Phase.HANDLING
         self._can_be_interrupted = workflow.is_async
         self._error: BaseException | None = None

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from redflow_sdk._leases import Lease, Leases
 from redflow_sdk._messages import Assignment, StepKind, StepReport, StepSnapshot
-from redflow_sdk._session import Session
+from redflow_sdk._session import Line
 from redflow_sdk._transport.stream import BrokenStream
 
 T = TypeVar("T")
@@ -33,9 +33,9 @@ class OnRecord:
 
     def __init__(self, leases: Leases) -> None:
         self._leases = leases
-        self._session: Session | None = None
+        self._session: Line | None = None
 
-    def ask(self, session: Session | None) -> None:
+    def ask(self, session: Line | None) -> None:
         """Whom to ask from now on; None while there is nobody."""
         self._session = session
 
@@ -51,7 +51,7 @@ class OnRecord:
             lease.know(steps)
         return steps
 
-    async def _answered(self, token: str, question: Callable[[Session], Awaitable[T]]) -> T | None:
+    async def _answered(self, token: str, question: Callable[[Line], Awaitable[T]]) -> T | None:
         while token in self._leases:
             if self._session is not None:
                 try:

@@ -33,7 +33,7 @@ from redflow_sdk._messages import (
 )
 from redflow_sdk._on_record import MAX_TIMES_TOLD, OnRecord
 from redflow_sdk._opening import Opened, Opening, Timing
-from redflow_sdk._session import Beat, Session, now
+from redflow_sdk._session import Beat, Line, now
 
 log = logging.getLogger("redflow.worker")
 
@@ -74,7 +74,7 @@ class WorkerProtocol:
         self._request_ids = itertools.count(1)
         self._on_record = OnRecord(self._leases)
         self._restoring: set[asyncio.Task[None]] = set()
-        self._session: Session | None = None
+        self._session: Line | None = None
         self._is_draining = False
         self._drained = asyncio.Event()
         self._opened = asyncio.Event()
@@ -201,7 +201,7 @@ class WorkerProtocol:
             held=self._leases.inventory(),
         )
 
-    def session_opened(self, session: Session, opened: Opened, listed: tuple[HeldLease, ...]) -> None:
+    def session_opened(self, session: Line, opened: Opened, listed: tuple[HeldLease, ...]) -> None:
         """A session is open: it carries everything from now on."""
         self._session = session
         self._on_record.ask(session)
@@ -223,13 +223,13 @@ class WorkerProtocol:
             session.drain()
         self._opened.set()
 
-    def session_ended(self, session: Session) -> None:
+    def session_ended(self, session: Line) -> None:
         """A session is over."""
         if self._session is session:
             self._session = None
             self._on_record.ask(None)
 
-    def beat_answered(self, session: Session, beat: Beat) -> None:
+    def beat_answered(self, session: Line, beat: Beat) -> None:
         """The gateway has answered a heartbeat."""
         if session is self._session:
             self.last_confirmed = max(self.last_confirmed or 0.0, beat.sent_at)

@@ -6,10 +6,12 @@ import asyncio
 import hashlib
 import random
 import sys
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Final, TypeAlias
 
 from redflow_sdk._failures import failure_of
 from redflow_sdk._names import MAX_BYTES
+from redflow_sdk._types import Value
 from redflow_sdk.errors import RunCanceledError
 from redflow_sdk.records import FailureKind
 from redflow_sdk.retry import RetryPolicy
@@ -17,6 +19,8 @@ from redflow_sdk.retry import RetryPolicy
 NEVER_RETRIED: Final[tuple[FailureKind, ...]] = (
     *("canceled", "validation", "unknown_workflow", "serialization", "non_retriable", "non_deterministic"),
 )
+Rest: TypeAlias = Callable[[float], Coroutine[Value, Value, None]]
+"""Passes a pause of so many seconds before another try, while the run keeps its slot."""
 _ENDS = (asyncio.CancelledError, RunCanceledError, SystemExit, KeyboardInterrupt)
 
 

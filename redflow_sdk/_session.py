@@ -113,6 +113,25 @@ class Owner(Protocol):
         """No assignment follows."""
 
 
+class Line(Protocol):
+    """What a worker asks of the session that it has."""
+
+    def send(self, entry: Unanswered) -> None:
+        """Sends an item."""
+
+    def tell_capacity(self) -> None:
+        """Tells how many runs there is room for."""
+
+    def drain(self) -> None:
+        """Asks for no more assignments."""
+
+    async def fetch(self, token: str, step_name: str) -> StepSnapshot | None:
+        """A step on record; None when it is lost."""
+
+    async def fetch_all(self, token: str) -> tuple[StepSnapshot, ...]:
+        """All steps on record of a run."""
+
+
 class Session:
     """One stream, from opening to end."""
 

@@ -55,6 +55,8 @@ class WaitCall:
     target: TimerTarget | EventTarget | ChildTarget | TokenTarget
     timeout: float | None
     read: Callable[[StepSnapshot, Describe], Value]
+    workflow: AnyWorkflow | None = None
+    """Whose run it is, where the handler has named the workflow itself and not only its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,8 @@ class ChildCall:
     name: str
     start: RunStart
     ends_with_parent: bool
+    workflow: AnyWorkflow | None = None
+    """As in WaitCall."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +168,7 @@ def child_call(
             raise child_error(known.failure)
         return _decoded(name, known, output_type, describe)
 
-    return WaitCall(name, ChildTarget(start), check_timeout(timeout), read)
+    return WaitCall(name, ChildTarget(start), check_timeout(timeout), read, _itself(workflow))
 
 
 def token_call(name: str, output_type: Annotation) -> WaitCall:
@@ -194,7 +198,12 @@ def start_call(
     """Raises InvalidInputError, InputValidationError, SerializationError."""
     if parent_close not in get_args(ParentClose):
         raise InvalidInputError(f"parent_close must be one of {', '.join(get_args(ParentClose))}; got {parent_close!r}")
-    return ChildCall(check_name("step name", name), run_start(workflow, input, options), parent_close == "cancel")
+    start = run_start(workflow, input, options)
+    return ChildCall(check_name("step name", name), start, parent_close == "cancel", _itself(workflow))
+
+
+def _itself(workflow: AnyWorkflow | str) -> AnyWorkflow | None:
+    return None if isinstance(workflow, str) else workflow
 
 
 def emit_call(

@@ -21,7 +21,7 @@ from redflow_sdk._handler_thread import HandlerThread
 from redflow_sdk._messages import Answer, StepKind, StepReport, StepSnapshot, Verdict
 from redflow_sdk._names import check_name
 from redflow_sdk._race import Member, current_member
-from redflow_sdk._retries import delay_before_next, pause_name
+from redflow_sdk._retries import Rest, delay_before_next, pause_name
 from redflow_sdk._step_calls import StepCall
 from redflow_sdk._step_gate import StepGate, step_at_work
 from redflow_sdk._step_log import StepLog
@@ -84,6 +84,8 @@ class FunctionSteps:
         suspension: Suspension,
         waits: WaitSteps,
         around: AroundRun,
+        *,
+        rest: Rest,
     ) -> None:
         self._log = log
         self._gate = gate
@@ -91,6 +93,7 @@ class FunctionSteps:
         self._suspension = suspension
         self._waits = waits
         self._around = around
+        self._rest = rest
 
     def check(self, call: StepCall) -> None:
         """Raises InvalidInputError, and RuntimeError for a step that begins after its handler has returned."""
@@ -122,7 +125,7 @@ class FunctionSteps:
                 assert step is not None
                 step.pause_s = again.delay_s
                 if again.delay_s < WAITED_OUT_S:
-                    await asyncio.sleep(again.delay_s)
+                    await self._rest(again.delay_s)
                     continue
             finally:
                 self._gate.end()
@@ -283,7 +286,7 @@ class FunctionSteps:
                 assert step is not None
                 step.pause_s = again.delay_s
                 if again.delay_s < WAITED_OUT_S:
-                    threads.on_loop(asyncio.sleep(again.delay_s))
+                    threads.on_loop(self._rest(again.delay_s))
                     continue
             finally:
                 self._gate.end()

@@ -7,6 +7,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from redflow_sdk._sealing import Sealing
+from redflow_sdk._types import Annotation, Value
 from redflow_sdk.errors import CanceledError, RunFailedError, UnavailableError
 from redflow_sdk.records import Run
 
@@ -46,16 +48,8 @@ class RunHandle(Generic[OutputT]):
 
     def output_of(self, run: Run) -> OutputT:
         """The output of the run as it has ended; for the SDK itself. Raises as `result` does."""
-        if run.status == "succeeded":
-            value: OutputT = self.client.sealing.read_output(run.output, self.output_type)
-            return value
-        if run.status == "canceled":
-            raise CanceledError(f"Run canceled: {run.cancel_reason}" if run.cancel_reason else "Run canceled")
-        failure = run.failure
-        what = f"{failure.type}: {failure.message}" if failure else "unknown"
-        raise RunFailedError(
-            f"Run failed: {what} (workflow {run.workflow}, run {run.id})", run.id, run.workflow, failure
-        )
+        value: OutputT = output_of(run, self.output_type, self.client.sealing)
+        return value
 
     async def _end(self, timeout: float | None) -> Run:
         deadline = math.inf if timeout is None else time.monotonic() + timeout
@@ -70,3 +64,14 @@ class RunHandle(Generic[OutputT]):
                 return run
             if timeout is not None and time.monotonic() >= deadline:
                 raise TimeoutError(f"run {self.id} has not ended within {round(timeout, 3)} s")
+
+
+def output_of(run: Run, output_type: Annotation, sealing: Sealing) -> Value:
+    """The output of a run that has ended, of this type. Raises RunFailedError, CanceledError, CodecError."""
+    if run.status == "succeeded":
+        return sealing.read_output(run.output, output_type)
+    if run.status == "canceled":
+        raise CanceledError(f"Run canceled: {run.cancel_reason}" if run.cancel_reason else "Run canceled")
+    failure = run.failure
+    what = f"{failure.type}: {failure.message}" if failure else "unknown"
+    raise RunFailedError(f"Run failed: {what} (workflow {run.workflow}, run {run.id})", run.id, run.workflow, failure)

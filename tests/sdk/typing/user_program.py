@@ -43,6 +43,8 @@ from redflow_sdk import (
     Workflow,
     workflow,
 )
+from redflow_sdk.records import RunStatus
+from redflow_sdk.testing import ExternalEvent, InlineResult, run_inline
 
 
 @dataclass
@@ -365,3 +367,16 @@ async def works() -> None:
     await worker.run()
     Worker(workflows=[load])  # type: ignore[list-item]  # no workflow
     Worker(workflows=[charge], concurrency="many")  # type: ignore[arg-type]  # no int
+
+
+# ---- tests ----
+
+
+async def tests() -> None:
+    result = await run_inline(charge, Order(1), steps={"charge": Receipt(total=1.0)}, events=[ExternalEvent("paid")])
+    assert_type(result, InlineResult[Receipt])
+    assert_type(result.output, Receipt)
+    assert_type(result.failure, Failure | None)
+    assert_type((await run_inline(sweep)).status, RunStatus)
+    await run_inline(charge, 1)  # type: ignore[misc]  # no order
+    await run_inline(charge, Order(1), events=["paid"])  # type: ignore[list-item]  # no event
