@@ -34,14 +34,14 @@ def install(peer: str) -> None:
     ready = folder / READY
     if ready.is_file() and ready.read_text() == repr(pins):
         return
-    sys.stderr.write(f"installing {peer} into {folder.relative_to(ROOT)}\n")
+    sys.stderr.write(f"installing {peer} into {folder.relative_to(ROOT)}, which may take a minute or two\n")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     if "pip" in pins:
         _run(sys.executable, "-m", "venv", str(folder))
         _run(python_of(peer), "-m", "pip", "install", "--quiet", *pins["pip"])
     if "npm" in pins:
-        _run("npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", "--silent", *pins["npm"])
+        _run("npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", "--loglevel=error", *pins["npm"])
     ready.write_text(repr(pins))
 
 

@@ -32,7 +32,8 @@ class IoThread:
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self.loop = _new_loop()
+        # Not uvloop's: beside a daemon thread that turns one, a process now and then does not end, or ends by a fault.
+        self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="redflow-io", daemon=True)
         self._thread.start()
 
@@ -57,15 +58,6 @@ class IoThread:
             return running.result()
         finally:
             running.cancel()
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    """Uvloop's where that is installed: calls cost less on it."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
 
 
 def io_thread() -> IoThread:

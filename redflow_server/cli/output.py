@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from redflow_sdk import Payload
 from redflow_server.cli.escaping import printable, printable_json, width
 from redflow_server.cli.faults import CommandFailed
 
@@ -126,6 +125,8 @@ def json_line(document: object) -> str:
 
 
 def _json_form(value: object) -> object:
+    from redflow_sdk import Payload  # it loads gRPC, which is told before what to write
+
     if isinstance(value, datetime):
         return iso_time(value)
     if isinstance(value, Payload):

@@ -80,7 +80,9 @@ def _add_list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workflow", type=text, metavar="WORKFLOW", help="only runs of this workflow")
     parser.add_argument("--status", choices=get_args(RunStatus), help="only runs in this status")
     parser.add_argument("--waiting", action="store_true", help="only open runs that wait, each with what it waits for")
-    parser.add_argument("--limit", type=whole(1, 500), default=50, metavar="N", help="at most so many (%(default)s)")
+    parser.add_argument(
+        "--limit", type=whole(1, 500), default=50, metavar="N", help="at most so many, 1 to 500 (%(default)s)"
+    )
     parser.add_argument("--offset", type=whole(0, 10_000), default=0, metavar="N", help="after the first so many")
     add_call(parser, _list)
 

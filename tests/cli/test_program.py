@@ -6,6 +6,7 @@ import argparse
 import importlib
 import os
 import shlex
+import subprocess
 import sys
 
 import pytest
@@ -14,7 +15,7 @@ from redflow_server.cli import main
 from redflow_server.cli.exit_codes import MEANING, ExitCode
 from redflow_server.cli.program import NOUNS
 from redflow_server.version import VERSION
-from tests.cli.command import Ended, redflow, spawn
+from tests.cli.command import Ended, environment, redflow, spawn
 
 # Runs the program as in an install without the extra: what only the extra brings cannot be found.
 BASE_INSTALL = (
@@ -240,3 +241,11 @@ async def test_output_that_cannot_be_written_is_an_error(argument: str, bufferin
     ended = await command.end()
     assert "cannot be written" in ended.error
     assert ended.code == ExitCode.REFUSED
+
+
+def test_grpc_is_not_loaded_before_it_is_told_what_to_write() -> None:
+    loaded = "import redflow_server.cli.program, sys; print('grpc' in sys.modules)"
+    found = subprocess.run(
+        [sys.executable, "-c", loaded], capture_output=True, text=True, check=True, env=environment()
+    )
+    assert found.stdout == "False\n"
