@@ -21,6 +21,16 @@ class RedflowError(Exception):
         if reason:
             self.reason = reason
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Pools of processes send exceptions. What pickle does by itself calls `__init__` with the message alone.
+        return _restored, (type(self), self.args), self.__dict__
+
+
+def _restored(kind: type[RedflowError], args: tuple[object, ...]) -> RedflowError:
+    error = kind.__new__(kind)
+    error.args = args  # an OSError would have them from its `__init__`
+    return error
+
 
 # ---- raised by user code, to steer retries ----
 
