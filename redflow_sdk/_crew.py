@@ -9,15 +9,12 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Final, TypeVar
 
-from redflow_sdk._around import Around
-from redflow_sdk._execution import Execution, Workplace
+from redflow_sdk._execution import Execution, Surroundings, Workplace
 from redflow_sdk._link import Link
 from redflow_sdk._messages import Answer, Assignment, StepSnapshot, Stop, StopReason
 from redflow_sdk._parking import Parking, ParkingRules
 from redflow_sdk._protocol import WorkerProtocol
-from redflow_sdk._retries import Rest
 from redflow_sdk._run_tasks import watch
-from redflow_sdk._sealing import Sealing
 from redflow_sdk._threads import Threads
 from redflow_sdk._types import Value
 from redflow_sdk.workflow import AnyWorkflow
@@ -39,9 +36,7 @@ class Crew:
         concurrency: int,
         parking: ParkingRules,
         io_loop: asyncio.AbstractEventLoop,
-        sealing: Sealing,
-        around: Around,
-        rest: Rest = asyncio.sleep,
+        surroundings: Surroundings,
     ) -> None:
         self._workflows = workflows
         self._concurrency = concurrency
@@ -57,7 +52,12 @@ class Crew:
         self._hurry = asyncio.Event()
         self._keeper = asyncio.create_task(_for_ever(), name="redflow keeper")
         self._workplace = Workplace(
-            *(self._link, self._threads, self._parking, self._keeper, self._suspended, sealing, around, rest)
+            link=self._link,
+            threads=self._threads,
+            parking=self._parking,
+            keeper=self._keeper,
+            on_suspended=self._suspended,
+            surroundings=surroundings,
         )
 
     def connect(self, protocol: WorkerProtocol) -> None:

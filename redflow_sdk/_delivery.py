@@ -34,7 +34,7 @@ class DeliverySteps:
         self.describe = log.sealing.describe
         self._gate = StepGate(log, suspension)
         self._waits = WaitSteps(log, self._gate, suspension, around)
-        self._functions = FunctionSteps(log, self._gate, threads, suspension, self._waits, around, rest=rest)
+        self._functions = FunctionSteps(log, self._gate, threads, suspension, self._waits, around=around, rest=rest)
         self._thread = HandlerThread(suspension)
 
     @property

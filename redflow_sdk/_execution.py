@@ -56,6 +56,15 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What users have put around the work of a worker, its codec and its middleware; and how it rests between tries."""
+
+    sealing: Sealing
+    around: Around
+    rest: Rest = asyncio.sleep
+
+
+@dataclass(frozen=True, slots=True)
 class Workplace:
     """What all executions of a worker share. `keeper` is a task that only the end of the program cancels;
     `on_suspended` is told of a handler that has to end because its run has been set aside.
@@ -66,9 +75,7 @@ class Workplace:
     parking: Parking
     keeper: asyncio.Task[None]
     on_suspended: Callable[[Execution], None]
-    sealing: Sealing
-    around: Around
-    rest: Rest
+    surroundings: Surroundings
 
 
 class Execution:
@@ -83,11 +90,13 @@ class Execution:
         self._workplace = workplace
         self._link = workplace.link
         link = workplace.link
-        self._sealing = workplace.sealing
-        self._log = StepLog(assignment, link, max_payload_bytes, workplace.sealing, self._lost)
+        self._sealing = workplace.surroundings.sealing
+        self._log = StepLog(assignment, link, max_payload_bytes, workplace.surroundings.sealing, self._lost)
         self._suspension = Suspension(self._log, link, workplace.parking, self._lost, self._suspended)
-        self._around = AroundRun(workplace.around, _run_info(assignment))
-        self._steps = DeliverySteps(self._log, workplace.threads, self._suspension, self._around, workplace.rest)
+        self._around = AroundRun(workplace.surroundings.around, _run_info(assignment))
+        self._steps = DeliverySteps(
+            self._log, workplace.threads, self._suspension, self._around, workplace.surroundings.rest
+        )
         self._phase = Phase.HANDLING
         self._can_be_interrupted = workflow.is_async
         self._error: BaseException | None = None

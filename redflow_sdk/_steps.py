@@ -83,8 +83,8 @@ class FunctionSteps:
         threads: Threads,
         suspension: Suspension,
         waits: WaitSteps,
-        around: AroundRun,
         *,
+        around: AroundRun,
         rest: Rest,
     ) -> None:
         self._log = log

@@ -20,6 +20,7 @@ from typing import Final
 from redflow_sdk._around import Around
 from redflow_sdk._connection import Connection
 from redflow_sdk._crew import Crew
+from redflow_sdk._execution import Surroundings
 from redflow_sdk._fence import Fence
 from redflow_sdk._loop_watch import LoopWatch
 from redflow_sdk._names import check_name
@@ -143,7 +144,8 @@ class Worker:
             raise RuntimeError("the worker was started before")
         self._was_started = True
         io = io_thread()
-        crew = Crew(self._workflows, self._concurrency, self._parking, io.loop, self._sealing, self._around)
+        surroundings = Surroundings(self._sealing, self._around)
+        crew = Crew(self._workflows, self._concurrency, self._parking, io.loop, surroundings)
         protocol, connection = await io.run(_make_connection(self._target, self._opening(), crew))
         crew.connect(protocol)
         watch = LoopWatch(asyncio.get_running_loop(), threading.get_ident(), crew.name_of)

@@ -8,6 +8,7 @@ from typing import Final
 
 from redflow_sdk._around import Around
 from redflow_sdk._crew import Crew
+from redflow_sdk._execution import Surroundings
 from redflow_sdk._leases import Unanswered
 from redflow_sdk._messages import Answer, Assignment, Item, Resolution, StepSnapshot, Stop
 from redflow_sdk._opening import Definition, Opened, Opening, Timing
@@ -37,9 +38,8 @@ class InlineWorker:
         self._answer = answer
         self._loop = asyncio.get_running_loop()
         replay = ParkingRules(window_s=0.0, limit=0, waiting=Waiting.REPLAY)
-        self._crew = Crew(
-            {workflow.name: workflow}, MAX_RUNS, replay, self._loop, Sealing(None, "worker"), around, rest
-        )
+        surroundings = Surroundings(Sealing(None, "worker"), around, rest)
+        self._crew = Crew({workflow.name: workflow}, MAX_RUNS, replay, self._loop, surroundings)
         self._protocol = WorkerProtocol(_opening(workflow), self._crew)
         self._crew.connect(self._protocol)
         opened = Opened(TIMING, MAX_PAYLOAD_BYTES, problems=(), lost=(), finished=(), stops=())

@@ -70,10 +70,10 @@ class Items:
 
     def __init__(
         self,
+        *,
         store: Store,
         slots: Slots,
         resolutions: Resolutions,
-        *,
         send_queue: SendQueue,
         telemetry: Telemetry,
         on_room: Callable[[], None],

@@ -93,7 +93,9 @@ class WorkerSession:
         self._look_for_runs = on_room
         self._resolutions = Resolutions(store, self.slots, self.send_queue, telemetry, self._on_room)
         self._items = Items(
-            *(store, self.slots, self._resolutions),
+            store=store,
+            slots=self.slots,
+            resolutions=self._resolutions,
             send_queue=self.send_queue,
             telemetry=telemetry,
             on_room=self._on_room,
