@@ -157,8 +157,8 @@ SyncClient(codec=Reversed(), middleware=[Trace()])
 
 
 def wrong_codec_and_middleware() -> None:
-    Client(codec="reversed")  # type: ignore[arg-type]
-    Worker(workflows=[each], middleware=[print])  # type: ignore[list-item]
+    Client(codec="reversed")  # type: ignore[arg-type]  # has to be refused
+    Worker(workflows=[each], middleware=[print])  # type: ignore[list-item]  # has to be refused
 
 
 # ---- waits ----
