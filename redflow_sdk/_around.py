@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
@@ -48,9 +48,9 @@ class Around:
             call(start)
         return replace(payload, metadata=(*payload.metadata, *_marks(start.headers)))
 
-    async def run(self, run: RunInfo, handler: CallNext) -> Value:
+    def run(self, run: RunInfo, handler: CallNext) -> Awaitable[Value]:
         """What is around a handler, and in it the handler."""
-        return await _nested(self._runs, run, handler)()
+        return _nested(self._runs, run, handler)()
 
     async def step(self, step: StepInfo, function: CallNext) -> Value:
         """What is around a step, and in it its function."""
@@ -66,7 +66,7 @@ class AroundRun:
         self.has_steps: Final = around.has_steps
         self.started = around.started
 
-    def handler(self, handler: CallNext) -> Coroutine[Value, Value, Value]:
+    def handler(self, handler: CallNext) -> Awaitable[Value]:
         """What is around the handler, and in it the handler."""
         return self._around.run(self.info, handler)
 

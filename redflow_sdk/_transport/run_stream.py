@@ -17,18 +17,24 @@ from grpc.aio import EOF
 
 from redflow_sdk._transport import convert
 from redflow_sdk._transport.channel import closed, refusal_of
-from redflow_sdk._transport.starts import Asked, Begun, Heard, Outcome, Starts
+from redflow_sdk._transport.starts import (
+    MAX_PAUSE_S,
+    MESSAGE_RUNS,
+    MIN_PAUSE_S,
+    Asked,
+    Begun,
+    Heard,
+    Outcome,
+    Starts,
+)
 from redflow_sdk.errors import RedflowError, RunNotFoundError
 from redflow_sdk.proto.api.v1 import run_service_pb2 as pb
 from redflow_sdk.proto.api.v1 import run_service_pb2_grpc
 
 log = logging.getLogger("redflow.client")
 
-MESSAGE_RUNS: Final = 1000
 MAX_WAITS: Final = 10_000
 """On one stream, as the gateway has it."""
-MIN_PAUSE_S: Final = 0.05
-MAX_PAUSE_S: Final = 1.0
 FORBIDDEN: Final = (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED)
 """What no repetition mends."""
 NOT_TAKEN: Final = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED)

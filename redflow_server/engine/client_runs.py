@@ -244,7 +244,6 @@ class ClientRuns:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        # Also when the record of one cannot be read it was told of: its waiter asks for it by a call.
         answers = _taken(self._answers, PART_NEWS)
         # No end before the answer to its start.
         run_ids = _taken(self._ended, 0 if self._answers else PART_RUNS)
