@@ -86,7 +86,7 @@ def released() -> Iterator[threading.Event]:
 def runs() -> Iterator[ScriptedRuns]:
     """A run service that starts whatever it is asked to, and has every run succeeded."""
     service = ScriptedRuns()
-    ended = a_run(output=payload({"total": 9.5}))
+    output = payload({"total": 9.5})
     service.script = {
         "StartRun": lambda request: run_service_pb2.StartRunResponse(run_id="run-1", created=True),
         "GetRun": lambda request: run_service_pb2.GetRunResponse(run=a_run(run_id=request.run_id)),
@@ -94,8 +94,10 @@ def runs() -> Iterator[ScriptedRuns]:
         "ListRunSteps": lambda request: run_service_pb2.ListRunStepsResponse(),
         "CancelRun": lambda request: run_service_pb2.CancelRunResponse(accepted=True),
         "CompleteToken": lambda request: run_service_pb2.CompleteTokenResponse(),
-        "End": lambda run_id: ended,
-        "WaitRun": lambda request: run_service_pb2.WaitRunResponse(done=True, run=ended),
+        "End": lambda run_id: a_run(run_id=run_id, output=output),
+        "WaitRun": lambda request: run_service_pb2.WaitRunResponse(
+            done=True, run=a_run(run_id=request.run_id, output=output)
+        ),
     }
     service.start()
     yield service
