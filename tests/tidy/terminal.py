@@ -29,11 +29,17 @@ QUIET: Final = {"PS1": "", "TERM": "dumb", "HISTFILE": "", "VIRTUAL_ENV_DISABLE_
 class Terminal:
     """An interactive bash. It shows nothing but what commands write: no prompt, no echo."""
 
-    def __init__(self, process: asyncio.subprocess.Process, device: io.FileIO) -> None:
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        device: io.FileIO,
+        shown: asyncio.StreamReader,
+        reading: asyncio.ReadTransport,
+    ) -> None:
         self._process = process
         self._device = device
-        self._shown = asyncio.StreamReader()
-        self._reading: asyncio.ReadTransport
+        self._shown = shown
+        self._reading = reading
 
     @classmethod
     async def open(cls, folder: Path, environment: dict[str, str]) -> Self:
@@ -53,11 +59,11 @@ class Terminal:
             start_new_session=True,
         )
         os.close(slave)
-        terminal = cls(process, io.FileIO(master, "r+"))
-        terminal._reading, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(terminal._shown), terminal._device
+        device, shown = io.FileIO(master, "r+"), asyncio.StreamReader()
+        reading, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(shown), device
         )
-        return terminal
+        return cls(process, device, shown, reading)
 
     def type(self, line: str) -> None:
         """Types a line, and Enter."""
@@ -69,12 +75,15 @@ class Terminal:
 
     async def line(self) -> str:
         """The next line that it shows, but for those of the shell about its jobs."""
-        async with asyncio.timeout(DEADLINE_S):
-            while True:
-                line = (await self._shown.readline()).decode()
-                assert line, "the shell has ended"
-                if not OF_A_JOB.match(line):
-                    return line.rstrip("\n")
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                while True:
+                    line = (await self._shown.readline()).decode()
+                    assert line, "the shell has ended"
+                    if not OF_A_JOB.match(line):
+                        return line.rstrip("\n")
+        except TimeoutError:
+            raise AssertionError(f"no line is shown within {DEADLINE_S} s") from None
 
     async def ended(self) -> int:
         """The exit code of what was typed last. Nothing may be shown before it has ended."""

@@ -5,10 +5,12 @@ Only these are not as they stand there: the port of the gateway, ids, folders, t
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -34,7 +36,7 @@ VARYING: Final = (
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"), "a time of a log"),
     (re.compile(r"(?<=passed in )[\d.]+s"), "a length of time"),
     (re.compile(r"(?<=redflow  |python   )\d+\.\d+\.\d+"), "a version"),
-    (re.compile(r"(?<=unix:///tmp/redflow-)\w+"), "a folder for the socket"),
+    (re.compile(r"(?<=store    unix://)/\S+(?=/store\.sock)"), "a folder for the socket"),
     (re.compile(r"(?<=data     )/\S+(?=/shop/\.redflow)"), "the folder of the reader"),
     (re.compile(r"(localhost|127\.0\.0\.1):\d+"), "the gateway"),
 )
@@ -141,10 +143,15 @@ class Reader:
 
 @pytest_asyncio.fixture
 async def reader(tmp_path: Path) -> AsyncIterator[Reader]:
-    """A reader, whose terminals are closed at the end of the test."""
+    """A reader, whose terminals are closed at the end of the test: then nothing may run any more."""
     async with AsyncExitStack() as still_open:
         yield Reader(tmp_path, still_open)
-    await eventually(lambda: not running_below(tmp_path), within=10)
+    try:
+        await eventually(lambda: not running_below(tmp_path), within=10)
+    finally:
+        for pid in running_below(tmp_path):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def running_below(folder: Path) -> list[int]:
