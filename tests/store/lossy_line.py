@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from redflow_server.store.scripts import load_scripts
+from redflow_server.store.scripts import Script, load_scripts
 
 
 class LossyLine:
@@ -15,16 +16,17 @@ class LossyLine:
     `lose_answer_to` cuts the connection when Redis has executed the next call of that script.
     """
 
-    def __init__(self, redis_url: str, folder: Path) -> None:
+    def __init__(self, redis_url: str, folder: Path, scripts: Mapping[str, Script] | None = None) -> None:
         self.url = f"unix://{folder}/line.sock"
         self.cuts = 0
         self._redis_url = redis_url
+        self._scripts = scripts or load_scripts()
         self._path = folder / "line.sock"
         self._marker: bytes | None = None
         self._server: asyncio.Server | None = None
 
     def lose_answer_to(self, script: str) -> None:
-        self._marker = load_scripts()[script].sha
+        self._marker = self._scripts[script].sha
 
     async def open(self) -> None:
         self._server = await asyncio.start_unix_server(self._serve, self._path)

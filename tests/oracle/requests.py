@@ -1,0 +1,215 @@
+"""Requests that fit the world as it is, mostly, for runs that exist and under current tokens; and some that do not.
+
+Everything is drawn from what Hypothesis chooses, so that a failure shrinks and its seed replays it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from hypothesis import strategies as st
+
+from redflow_server.domain.events import REPEATED_WITHIN_MS, NewEvent
+from redflow_server.domain.failures import Failure, FailureKind, RetryHint
+from redflow_server.domain.ids import counted
+from redflow_server.domain.leases import Lane, Stamp, StepRecord
+from redflow_server.domain.payloads import Payload
+from redflow_server.domain.runs import InputMismatch, NewRun
+from redflow_server.domain.states import RunStatus, StepKind, StepStatus
+from redflow_server.domain.tokens import new_token
+from redflow_server.domain.waits import ChildWait, EventWait, TimerWait, TokenWait, Wait
+from tests.oracle import names
+from tests.oracle.bench import Bench
+from tests.oracle.model.world import RunOnRecord
+
+T = TypeVar("T")
+WAIT_KINDS = (StepKind.TIMER, StepKind.EVENT, StepKind.CHILD, StepKind.TOKEN)
+
+
+class Requests:
+    """What is asked for next."""
+
+    def __init__(self, bench: Bench, data: st.DataObject) -> None:
+        self._bench = bench
+        self._data = data
+
+    def draw(self, strategy: st.SearchStrategy[T]) -> T:
+        return self._data.draw(strategy)
+
+    def one_of(self, options: Sequence[T]) -> T:
+        return self.draw(st.sampled_from(options))
+
+    def now_and_then(self, one_in: int) -> bool:
+        return self.draw(st.integers(0, one_in - 1)) == one_in - 1
+
+    # ---- runs ----
+
+    def runs(self, is_wanted: Callable[[RunOnRecord], bool] = lambda run: True) -> list[RunOnRecord]:
+        return [run for run in self._bench.world.runs.values() if is_wanted(run)]
+
+    def run_id(self) -> str:
+        """Of a run that exists, mostly."""
+        known = list(self._bench.world.runs)
+        return "run_none" if not known or self.now_and_then(12) else self.one_of(known)
+
+    def new_run_id(self) -> str:
+        number = self._bench.next_number()
+        return self.one_of((f"run_{number}", f"R{number}", f"{number}-_".ljust(64, "z")))
+
+    def start(self) -> NewRun:
+        """A run that is new, or was started before."""
+        has_key = self.now_and_then(3)
+        return NewRun(
+            run_id=self.run_id() if self.now_and_then(10) else self.new_run_id(),
+            workflow=self.draw(names.workflows),
+            input=self.draw(names.payloads),
+            queue=self.draw(st.one_of(st.none(), names.queues)),
+            priority=self.draw(names.priorities),
+            max_attempts=self.one_of((None, 1, 2, 3)),
+            available_at_ms=self._available_at() if self.now_and_then(4) else None,
+            idempotency_key=self.one_of(names.KEYS) if has_key else None,
+            idempotency_ttl_ms=self.draw(names.windows_ms),
+            on_input_mismatch=self.one_of(tuple(InputMismatch)),
+            is_typed=self.draw(st.booleans()),
+        )
+
+    def _available_at(self) -> int:
+        return self._bench.now + self.one_of((-1000, 0, 1, 1000, 60_000))
+
+    # ---- leases ----
+
+    def lease(self, is_wanted: Callable[[RunOnRecord], bool] = lambda run: True) -> tuple[RunOnRecord | None, str, str]:
+        """A run, its id, and a token: mostly the current one, else an old one or one that somebody made up."""
+        leased = self.runs(lambda run: bool(run.token) and is_wanted(run)) or self.runs(lambda run: bool(run.token))
+        if leased and not self.now_and_then(10):
+            run = self.one_of(leased)
+            return run, run.id, run.token
+        any_runs = self.runs()
+        run = self.one_of(any_runs) if any_runs else None
+        run_id = run.id if run else "run_none"
+        made_up = f"{run_id}.{'m' * 15}"
+        return run, run_id, self.one_of((run.ended_token or made_up, made_up)) if run else made_up
+
+    def steps_recorded(self, run: RunOnRecord | None) -> int:
+        """How many steps the worker takes to be on record; too many when an item was lost."""
+        done = run.steps_done if run else 0
+        return self.one_of((0, 0, done, done, done, done + 1)) if self.now_and_then(3) else done
+
+    def stamp(self) -> Stamp:
+        return Stamp(self.one_of(names.SESSIONS), self.one_of((1, 2)), self.one_of(names.GATEWAYS))
+
+    def lanes(self) -> tuple[Lane, ...]:
+        """Mostly such that have runs."""
+        filled = [Lane(queue, workflow) for queue, workflow in self._bench.world.lane_changes]
+        if filled and not self.now_and_then(10):
+            return tuple(self.draw(st.lists(st.sampled_from(filled), min_size=1, max_size=3, unique=True)))
+        return (Lane(self.draw(names.queues), self.draw(names.workflows)),)
+
+    # ---- failures and steps ----
+
+    def failure(self) -> Failure:
+        return Failure(
+            type=self.one_of(("ValueError", "Ünï\0")),
+            message=self.one_of(("", "no luck", 'sla/sh "quoted" \\ \n☃')),
+            kind=self.one_of((FailureKind.ERROR, FailureKind.ERROR, *FailureKind)),
+            hint=self.one_of((None, None, *RetryHint)),
+            next_retry_delay_ms=self.one_of((None, None, 0, 1, 60_000)),
+            details=self.one_of((None, None, Payload(b"\xff\x00"))),
+        )
+
+    def function_step(self, run: RunOnRecord | None) -> StepRecord:
+        has_failed = self.now_and_then(3)
+        return StepRecord(
+            name=self.step_name(StepKind.FUNCTION, run),
+            seq=self.draw(st.integers(0, 3)),
+            kind=StepKind.FUNCTION,
+            status=StepStatus.FAILED if has_failed else StepStatus.SUCCEEDED,
+            output=None if has_failed else self.draw(names.maybe_payloads),
+            failure=self.failure() if has_failed else None,
+            is_final=self.draw(st.booleans()),
+            elapsed_ms=self.one_of((0, 5)),
+            tries=self.one_of((0, 3)),
+        )
+
+    def step_name(self, kind: StepKind, run: RunOnRecord | None) -> str:
+        """Mostly one that only steps of this kind have."""
+        known = list(run.steps) if run else []
+        if known and self.now_and_then(4):
+            return self.one_of(known)
+        return f"{kind}{self.draw(names.ends_of_names)}"
+
+    def final_steps(self, run: RunOnRecord | None) -> tuple[StepRecord, ...]:
+        return tuple(self.function_step(run) for _ in range(self.one_of((0, 0, 0, 1, 2))))
+
+    # ---- waits ----
+
+    def waits(self, run: RunOnRecord | None, most: int = 3) -> tuple[Wait, ...]:
+        """Of different steps."""
+        found: dict[str, Wait] = {}
+        for _ in range(self.draw(st.integers(1, most))):
+            wait = self.wait(run, self.one_of(WAIT_KINDS))
+            found.setdefault(wait.name, wait)
+        return tuple(found.values())
+
+    def wait(self, run: RunOnRecord | None, kind: StepKind) -> Wait:
+        name = self.step_name(kind, run)
+        if run and name in run.steps and run.steps[name].kind in WAIT_KINDS:
+            kind = run.steps[name].kind
+        timeout_ms = self.one_of((None, None, 0, 1, 1000, 60_000))
+        if kind is StepKind.TIMER and timeout_ms is None:
+            target = self._target(kind, run, name, until_ms=self._bench.now + self.one_of((-1, 0, 1, 1000, 60_000)))
+        else:
+            target = self._target(kind, run, name)
+        return Wait(name, self.draw(st.integers(0, 3)), target, self.one_of(names.GROUPS), timeout_ms)
+
+    def _target(
+        self, kind: StepKind, run: RunOnRecord | None, name: str, until_ms: int | None = None
+    ) -> TimerWait | EventWait | ChildWait | TokenWait:
+        match kind:
+            case StepKind.TIMER:
+                return TimerWait(until_ms)
+            case StepKind.EVENT:
+                return EventWait(self.one_of(names.EVENTS), self.one_of(names.EVENT_KEYS))
+            case StepKind.CHILD:
+                return ChildWait(self.child(run))
+            case _:
+                return TokenWait(new_token(run.id if run else "run_none", name)[:-15] + "t" * 15)
+
+    def child(self, run: RunOnRecord | None) -> NewRun:
+        """A run that a step names: one that exists, one that is to be found, or a new one."""
+        if self.now_and_then(3):
+            return NewRun(self.run_id(), "", Payload(b""))
+        parent = run.id if run else "run_none"
+        keys = (None, None, f"stepwf:{counted(parent)}:{self.one_of(('1:s', 'x'))}", *names.KEYS)
+        return NewRun(
+            run_id=self.new_run_id(),
+            workflow=self.draw(names.workflows),
+            input=self.draw(names.small_payloads),
+            queue=self.draw(st.one_of(st.none(), names.queues, names.queues)),
+            priority=self.draw(names.priorities),
+            max_attempts=self.one_of((None, 2)),
+            idempotency_key=self.one_of(keys),
+            idempotency_ttl_ms=self.draw(names.windows_ms),
+        )
+
+    # ---- events ----
+
+    def event(self) -> NewEvent:
+        """A new one, or one that was emitted before."""
+        if self._bench.events and self.now_and_then(6):
+            return self.one_of(self._bench.events)
+        event = NewEvent(
+            event_id=f"evt_{self._bench.next_number()}",
+            name=self.one_of(names.EVENTS),
+            payload=self.draw(names.payloads),
+            idempotency_key=self.one_of(("", "", "", *names.KEYS)),
+            idempotency_ttl_ms=self.one_of((1, 60_000, REPEATED_WITHIN_MS)),
+            available_at_ms=self.one_of((None, None, None, self._bench.now, self._bench.now + 1000)),
+            key=self.one_of(names.EVENT_KEYS),
+        )
+        self._bench.events.append(event)
+        return event
+
+    def statuses(self) -> RunStatus:
+        return self.one_of(tuple(RunStatus))
