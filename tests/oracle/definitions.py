@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from hypothesis import strategies as st
-
 from redflow_server.domain.ids import schedule_id_for
 from redflow_server.domain.payloads import Payload
 from redflow_server.domain.registry import (
@@ -31,7 +29,7 @@ POLICIES = (
 
 def a_registration(requests: Requests, bench: Bench) -> Registration:
     """Of some workflows of an owner."""
-    chosen = requests.draw(st.lists(names.workflows, min_size=0, max_size=5, unique=True))
+    chosen = requests.some(names.WORKFLOWS, 0, 5)
     definitions = tuple(a_definition(requests, name) for name in chosen)
     schedules = tuple(
         PlannedSchedule(
@@ -47,19 +45,19 @@ def a_registration(requests: Requests, bench: Bench) -> Registration:
 
 
 def a_definition(requests: Requests, name: str) -> WorkflowDefinition:
-    crons = requests.draw(st.lists(st.sampled_from(("nightly", "1:x|☃")), max_size=2, unique=True))
+    crons = requests.some(("nightly", "1:x|☃"), 0, 2)
     return WorkflowDefinition(
         name=name,
         digest=requests.one_of(("digest-1", "digest-1", "digest-2")),
-        queue=requests.draw(names.queues),
+        queue=requests.one_of(names.QUEUES),
         max_attempts=requests.one_of((1, 2)),
         retry_policy=requests.one_of(POLICIES),
         run_timeout_ms=requests.one_of((None, None, 1, 60_000)),
         start_timeout_ms=requests.one_of((None, None, 1, 60_000)),
         failure_handler_timeout_ms=requests.one_of((None, 1000)),
         cron=tuple(a_cron(requests, label) for label in crons),
-        event_names=tuple(requests.draw(st.lists(st.sampled_from(names.EVENTS), max_size=3, unique=True))),
-        has_failure_handler=requests.draw(st.booleans()),
+        event_names=tuple(requests.some(names.EVENTS, 0, 3)),
+        has_failure_handler=requests.coin(),
     )
 
 
@@ -77,24 +75,24 @@ def an_assertion(requests: Requests, bench: Bench) -> Assertion:
     known = list(bench.world.workflows.values())
     if known and not requests.now_and_then(6):
         one = requests.one_of(known)
-        digest = one.definition.digest if requests.draw(st.booleans()) else "digest-3"
+        digest = one.definition.digest if requests.coin() else "digest-3"
         return Assertion(one.owner, requests.one_of((one.build, *names.BUILDS)), one.definition.name, digest)
-    return Assertion(requests.one_of(names.OWNERS), "build-1", requests.draw(names.workflows), "digest-1")
+    return Assertion(requests.one_of(names.OWNERS), "build-1", requests.one_of(names.WORKFLOWS), "digest-1")
 
 
 def a_worker(requests: Requests, bench: Bench) -> Worker:
     return Worker(
         session_id=requests.one_of(names.SESSIONS),
         gateway_id=requests.one_of(names.GATEWAYS),
-        worker_name=requests.draw(names.odd_names),
+        worker_name=requests.one_of(names.ODD),
         owner=requests.one_of(names.OWNERS),
         instance_id="instance",
         build_id=requests.one_of(names.BUILDS),
         sdk=SdkInfo("redflow", "1", "python"),
-        queues=(requests.draw(names.queues),),
-        workflows=(requests.draw(names.workflows),),
+        queues=(requests.one_of(names.QUEUES),),
+        workflows=(requests.one_of(names.WORKFLOWS),),
         slot_limit=requests.one_of((1, 10)),
         leases=0,
-        is_draining=requests.draw(st.booleans()),
+        is_draining=requests.coin(),
         connected_at_ms=bench.now,
     )

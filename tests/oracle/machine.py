@@ -11,11 +11,12 @@ from tests.oracle.rules_runs import RunRules
 from tests.oracle.rules_upkeep import UpkeepRules
 
 
-def machine_on(on_server: Server, into_counts: Counts) -> type[RunRules]:
+def machine_on(on_server: Server, into_counts: Counts, seed: int) -> type[RunRules]:
     """A machine that plays on this server and counts here."""
 
     class Oracle(RunRules, LeaseRules, EventRules, RegistryRules, UpkeepRules):
         server = on_server
         counts = into_counts
+        salt = seed
 
     return Oracle

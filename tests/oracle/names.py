@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hypothesis import strategies as st
-
 from redflow_server.domain.names import MAX_NAME_BYTES
-from redflow_server.domain.payloads import Payload
 from redflow_server.domain.runs import DEFAULT_IDEMPOTENCY_TTL_MS
 
 ODD: Final = (
@@ -40,10 +37,7 @@ KEYS: Final = ("key", "1:k", "k" * MAX_NAME_BYTES)
 GATEWAYS: Final = ("gateway-1", "gateway-2")
 SESSIONS: Final = ("session-1", "session-2")
 
-workflows: Final = st.sampled_from(WORKFLOWS)
-queues: Final = st.sampled_from(QUEUES)
-odd_names: Final = st.sampled_from(ODD)
-ends_of_names: Final = st.sampled_from(("", "", "", "2", ":1", " \0", "|☃", "y" * (MAX_NAME_BYTES - 10)))
+ENDS: Final = ("", "", "", "2", ":1", " \0", "|☃", "y" * (MAX_NAME_BYTES - 10))
 """What comes behind the kind of a step in its name."""
 
 SMALL_BYTES: Final = (
@@ -59,24 +53,14 @@ SMALL_BYTES: Final = (
     b"\xff" * 5_000,
 )
 BIG_BYTES: Final = (b"y" * 70_000, b"\x00\xff" * (512 * 1024))
+CONTENT_TYPES: Final = ("", "", "application/x-odd|☃")
+METADATA: Final = ((), (), (("codec", "zstd"), ("a|b", "\0")))
 
-small_payloads: Final = st.builds(
-    Payload,
-    st.sampled_from(SMALL_BYTES),
-    st.sampled_from(("", "", "application/x-odd|☃")),
-    st.sampled_from(((), (), (("codec", "zstd"), ("a|b", "\0")))),
-)
-payloads: Final = st.integers(0, 30).flatmap(
-    lambda one: small_payloads if one else st.sampled_from(BIG_BYTES).map(Payload)
-)
-maybe_payloads: Final = st.one_of(st.none(), payloads)
-
-reasons: Final = st.sampled_from(("", "changed my mind", "why\nnot ☃"))
-windows_ms: Final = st.sampled_from((1, 60_000, 600_000, DEFAULT_IDEMPOTENCY_TTL_MS))
-priorities: Final = st.sampled_from((0, 0, 0, 1, -1, 1000, -1000))
-delays_ms: Final = st.sampled_from((0, 1, 1_000, 60_000))
-jumps_ms: Final = st.sampled_from(
-    (1, 999, 1_000, 15_001, 30_001, 61_000, 600_000, 24 * 3_600_000, 8 * 24 * 3_600_000, -1, -1_000, -3_600_000)
-)
-limits: Final = st.sampled_from((1, 2, 100))
-lease_times_ms: Final = st.sampled_from((15_000, 30_000))
+REASONS: Final = ("", "changed my mind", "why\nnot ☃")
+WINDOWS_MS: Final = (1, 60_000, 600_000, DEFAULT_IDEMPOTENCY_TTL_MS)
+PRIORITIES: Final = (0, 0, 0, 1, -1, 1000, -1000)
+DELAYS_MS: Final = (0, 1, 1_000, 60_000)
+DAY_MS: Final = 24 * 3_600_000
+JUMPS_MS: Final = (1, 999, 1_000, 15_001, 30_001, 61_000, 600_000, DAY_MS, 8 * DAY_MS, -1, -1_000, -3_600_000)
+LIMITS: Final = (1, 2, 100)
+LEASE_TIMES_MS: Final = (15_000, 30_000)

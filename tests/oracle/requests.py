@@ -1,14 +1,13 @@
 """Requests that fit the world as it is, mostly, for runs that exist and under current tokens; and some that do not.
 
-Everything is drawn from what Hypothesis chooses, so that a failure shrinks and its seed replays it.
+Everything is drawn from a seeded source, so that a failure replays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from random import Random
 from typing import TypeVar
-
-from hypothesis import strategies as st
 
 from redflow_server.domain.events import REPEATED_WITHIN_MS, NewEvent
 from redflow_server.domain.failures import Failure, FailureKind, RetryHint
@@ -30,18 +29,36 @@ WAIT_KINDS = (StepKind.TIMER, StepKind.EVENT, StepKind.CHILD, StepKind.TOKEN)
 class Requests:
     """What is asked for next."""
 
-    def __init__(self, bench: Bench, data: st.DataObject) -> None:
+    def __init__(self, bench: Bench, random: Random) -> None:
         self._bench = bench
-        self._data = data
-
-    def draw(self, strategy: st.SearchStrategy[T]) -> T:
-        return self._data.draw(strategy)
+        self._random = random
 
     def one_of(self, options: Sequence[T]) -> T:
-        return self.draw(st.sampled_from(options))
+        return self._random.choice(options)
 
     def now_and_then(self, one_in: int) -> bool:
-        return self.draw(st.integers(0, one_in - 1)) == one_in - 1
+        return self._random.randrange(one_in) == 0
+
+    def coin(self) -> bool:
+        return self.now_and_then(2)
+
+    def number(self, least: int, most: int) -> int:
+        return self._random.randint(least, most)
+
+    def some(self, options: Sequence[T], least: int, most: int) -> list[T]:
+        """Different ones."""
+        return self._random.sample(options, min(len(options), self.number(least, most)))
+
+    # ---- payloads ----
+
+    def small_payload(self) -> Payload:
+        return Payload(self.one_of(names.SMALL_BYTES), self.one_of(names.CONTENT_TYPES), self.one_of(names.METADATA))
+
+    def payload(self) -> Payload:
+        return Payload(self.one_of(names.BIG_BYTES)) if self.now_and_then(30) else self.small_payload()
+
+    def maybe_payload(self) -> Payload | None:
+        return None if self.now_and_then(3) else self.payload()
 
     # ---- runs ----
 
@@ -62,16 +79,16 @@ class Requests:
         has_key = self.now_and_then(3)
         return NewRun(
             run_id=self.run_id() if self.now_and_then(10) else self.new_run_id(),
-            workflow=self.draw(names.workflows),
-            input=self.draw(names.payloads),
-            queue=self.draw(st.one_of(st.none(), names.queues)),
-            priority=self.draw(names.priorities),
+            workflow=self.one_of(names.WORKFLOWS),
+            input=self.payload(),
+            queue=self.one_of((None, *names.QUEUES)),
+            priority=self.one_of(names.PRIORITIES),
             max_attempts=self.one_of((None, 1, 2, 3)),
             available_at_ms=self._available_at() if self.now_and_then(4) else None,
             idempotency_key=self.one_of(names.KEYS) if has_key else None,
-            idempotency_ttl_ms=self.draw(names.windows_ms),
+            idempotency_ttl_ms=self.one_of(names.WINDOWS_MS),
             on_input_mismatch=self.one_of(tuple(InputMismatch)),
-            is_typed=self.draw(st.booleans()),
+            is_typed=self.coin(),
         )
 
     def _available_at(self) -> int:
@@ -103,8 +120,8 @@ class Requests:
         """Mostly such that have runs."""
         filled = [Lane(queue, workflow) for queue, workflow in self._bench.world.lane_changes]
         if filled and not self.now_and_then(10):
-            return tuple(self.draw(st.lists(st.sampled_from(filled), min_size=1, max_size=3, unique=True)))
-        return (Lane(self.draw(names.queues), self.draw(names.workflows)),)
+            return tuple(self.some(filled, 1, 3))
+        return (Lane(self.one_of(names.QUEUES), self.one_of(names.WORKFLOWS)),)
 
     # ---- failures and steps ----
 
@@ -122,12 +139,12 @@ class Requests:
         has_failed = self.now_and_then(3)
         return StepRecord(
             name=self.step_name(StepKind.FUNCTION, run),
-            seq=self.draw(st.integers(0, 3)),
+            seq=self.number(0, 3),
             kind=StepKind.FUNCTION,
             status=StepStatus.FAILED if has_failed else StepStatus.SUCCEEDED,
-            output=None if has_failed else self.draw(names.maybe_payloads),
+            output=None if has_failed else self.maybe_payload(),
             failure=self.failure() if has_failed else None,
-            is_final=self.draw(st.booleans()),
+            is_final=self.coin(),
             elapsed_ms=self.one_of((0, 5)),
             tries=self.one_of((0, 3)),
         )
@@ -137,7 +154,7 @@ class Requests:
         known = list(run.steps) if run else []
         if known and self.now_and_then(4):
             return self.one_of(known)
-        return f"{kind}{self.draw(names.ends_of_names)}"
+        return f"{kind}{self.one_of(names.ENDS)}"
 
     def final_steps(self, run: RunOnRecord | None) -> tuple[StepRecord, ...]:
         return tuple(self.function_step(run) for _ in range(self.one_of((0, 0, 0, 1, 2))))
@@ -147,7 +164,7 @@ class Requests:
     def waits(self, run: RunOnRecord | None, most: int = 3) -> tuple[Wait, ...]:
         """Of different steps."""
         found: dict[str, Wait] = {}
-        for _ in range(self.draw(st.integers(1, most))):
+        for _ in range(self.number(1, most)):
             wait = self.wait(run, self.one_of(WAIT_KINDS))
             found.setdefault(wait.name, wait)
         return tuple(found.values())
@@ -161,7 +178,7 @@ class Requests:
             target = self._target(kind, run, name, until_ms=self._bench.now + self.one_of((-1, 0, 1, 1000, 60_000)))
         else:
             target = self._target(kind, run, name)
-        return Wait(name, self.draw(st.integers(0, 3)), target, self.one_of(names.GROUPS), timeout_ms)
+        return Wait(name, self.number(0, 3), target, self.one_of(names.GROUPS), timeout_ms)
 
     def _target(
         self, kind: StepKind, run: RunOnRecord | None, name: str, until_ms: int | None = None
@@ -184,13 +201,13 @@ class Requests:
         keys = (None, None, f"stepwf:{counted(parent)}:{self.one_of(('1:s', 'x'))}", *names.KEYS)
         return NewRun(
             run_id=self.new_run_id(),
-            workflow=self.draw(names.workflows),
-            input=self.draw(names.small_payloads),
-            queue=self.draw(st.one_of(st.none(), names.queues, names.queues)),
-            priority=self.draw(names.priorities),
+            workflow=self.one_of(names.WORKFLOWS),
+            input=self.small_payload(),
+            queue=self.one_of((None, *names.QUEUES, *names.QUEUES)),
+            priority=self.one_of(names.PRIORITIES),
             max_attempts=self.one_of((None, 2)),
             idempotency_key=self.one_of(keys),
-            idempotency_ttl_ms=self.draw(names.windows_ms),
+            idempotency_ttl_ms=self.one_of(names.WINDOWS_MS),
         )
 
     # ---- events ----
@@ -202,7 +219,7 @@ class Requests:
         event = NewEvent(
             event_id=f"evt_{self._bench.next_number()}",
             name=self.one_of(names.EVENTS),
-            payload=self.draw(names.payloads),
+            payload=self.payload(),
             idempotency_key=self.one_of(("", "", "", *names.KEYS)),
             idempotency_ttl_ms=self.one_of((1, 60_000, REPEATED_WITHIN_MS)),
             available_at_ms=self.one_of((None, None, None, self._bench.now, self._bench.now + 1000)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import strategies as st
+from random import Random
 
 from redflow_server.domain.ids import run_id_for
 from redflow_server.domain.schedules import DueSchedule, Occurrence
@@ -23,24 +23,24 @@ class EventRules(Table):
     """Events and the waits for them, tokens, schedules."""
 
     @move()
-    def emit_event(self, data: st.DataObject) -> None:
-        self.act_together(data, lambda requests: a_call("emit_event", requests.event()))
+    def emit_event(self, random: Random) -> None:
+        self.act_together(random, lambda requests: a_call("emit_event", requests.event()))
 
     @move(when=lambda table: table.bench.world.fan_outs)
-    def fan_out(self, data: st.DataObject) -> None:
-        self.act(data, lambda requests: a_call("fan_out"))
+    def fan_out(self, random: Random) -> None:
+        self.act(random, lambda requests: a_call("fan_out"))
 
     @move(when=lambda table: table.bench.world.deliveries)
-    def deliver_events(self, data: st.DataObject) -> None:
-        self.act(data, lambda requests: a_call("deliver_events"))
+    def deliver_events(self, random: Random) -> None:
+        self.act(random, lambda requests: a_call("deliver_events"))
 
     @move(when=lambda table: table.bench.world.memory)
-    def forget_events(self, data: st.DataObject) -> None:
-        self.act(data, lambda requests: a_call("forget_events"))
+    def forget_events(self, random: Random) -> None:
+        self.act(random, lambda requests: a_call("forget_events"))
 
     @move(when=has_tokens)
-    def complete_token(self, data: st.DataObject) -> None:
-        self.act_together(data, self._complete_token)
+    def complete_token(self, random: Random) -> None:
+        self.act_together(random, self._complete_token)
 
     def _complete_token(self, requests: Requests) -> Call:
         tokens = [
@@ -54,7 +54,7 @@ class EventRules(Table):
         completion = Completion(
             token="tok_made.up" if requests.now_and_then(10) else token,
             step=TokenStep(run_id, name),
-            output=None if has_failed else requests.draw(names.maybe_payloads),
+            output=None if has_failed else requests.maybe_payload(),
             failure=requests.failure() if has_failed else None,
         )
         return a_call("complete_token", completion)
@@ -62,12 +62,12 @@ class EventRules(Table):
     # ---- cron schedules ----
 
     @move(when=lambda table: table.bench.world.crons)
-    def due_schedules(self, data: st.DataObject) -> None:
-        self.act(data, lambda requests: a_call("due_schedules", requests.draw(names.limits)))
+    def due_schedules(self, random: Random) -> None:
+        self.act(random, lambda requests: a_call("due_schedules", requests.one_of(names.LIMITS)))
 
     @move(when=lambda table: any(cron.next_at for cron in table.bench.world.crons.values()))
-    def fire_schedule(self, data: st.DataObject) -> None:
-        self.act(data, self._fire_schedule)
+    def fire_schedule(self, random: Random) -> None:
+        self.act(random, self._fire_schedule)
 
     def _due(self, requests: Requests) -> DueSchedule:
         """As it stands, mostly; else as it has stood."""
@@ -93,9 +93,9 @@ class EventRules(Table):
         return a_call("fire_schedule", occurrence)
 
     @move(when=lambda table: table.bench.world.crons)
-    def stall_schedule(self, data: st.DataObject) -> None:
-        self.act(data, lambda requests: a_call("stall_schedule", self._due(requests), "unreadable ☃"))
+    def stall_schedule(self, random: Random) -> None:
+        self.act(random, lambda requests: a_call("stall_schedule", self._due(requests), "unreadable ☃"))
 
     @move()
-    def read_schedules(self, data: st.DataObject) -> None:
-        self.act(data, lambda requests: a_call("read_schedules", list(names.WORKFLOWS)))
+    def read_schedules(self, random: Random) -> None:
+        self.act(random, lambda requests: a_call("read_schedules", list(names.WORKFLOWS)))

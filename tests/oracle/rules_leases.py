@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import strategies as st
+from random import Random
 
 from redflow_server.domain.leases import (
     AbortRun,
@@ -44,11 +44,11 @@ class LeaseRules(Table):
     """Claiming, renewing, recording, ending."""
 
     @move(weight=4, when=has_lanes)
-    def claim(self, data: st.DataObject) -> None:
-        requests = self.requests(data)
+    def claim(self, random: Random) -> None:
+        requests = self.requests(random)
         self.claims += 1
         secret = f"{self.claims:015}"
-        lease_ms = requests.draw(names.lease_times_ms)
+        lease_ms = requests.one_of(names.LEASE_TIMES_MS)
         claim = Claim(requests.stamp(), requests.lanes(), requests.one_of((1, 2, 10)), secret, lease_ms)
         if requests.now_and_then(30):
             self.bench.play_with_lost_answer(a_call("claim", claim))
@@ -56,36 +56,36 @@ class LeaseRules(Table):
             self.bench.play(a_call("claim", claim))
 
     @move(when=has_leases)
-    def renew(self, data: st.DataObject) -> None:
-        self.act(data, self._renew)
+    def renew(self, random: Random) -> None:
+        self.act(random, self._renew)
 
     def _renew(self, requests: Requests) -> Call:
         leases = []
-        for _ in range(requests.draw(st.integers(1, 3))):
+        for _ in range(requests.number(1, 3)):
             run, run_id, token = requests.lease()
             known = list(run.steps) if run else []
-            waits = requests.draw(st.lists(st.sampled_from([*known, "none"]), max_size=2, unique=True))
+            waits = requests.some([*known, "none"], 0, 2)
             leases.append(LeaseToRenew(run_id, ListedLease(token, tuple(waits))))
         stamp = requests.stamp()
         held = [run.stamp for run in requests.runs(lambda run: run.stamp is not None)]
-        if held and requests.draw(st.booleans()):
+        if held and requests.coin():
             stamp = requests.one_of(held) or stamp
-        return a_call("renew", stamp, leases, requests.draw(names.lease_times_ms), requests.one_of((0, 30_000)))
+        return a_call("renew", stamp, leases, requests.one_of(names.LEASE_TIMES_MS), requests.one_of((0, 30_000)))
 
     @move(when=has_leases)
-    def record_step(self, data: st.DataObject) -> None:
-        self.act_together(data, self._record_step)
+    def record_step(self, random: Random) -> None:
+        self.act_together(random, self._record_step)
 
     def _record_step(self, requests: Requests) -> Call:
         run, run_id, token = requests.lease(lambda run: not run.is_failing)
         step = requests.function_step(run)
         others = [name for name in (*(run.steps if run else ()), "none") if name != step.name]
-        rivals = requests.draw(st.lists(st.sampled_from(others), max_size=3, unique=True))
+        rivals = requests.some(others, 0, 3)
         return a_call("record_step", RecordStep(run_id, token, requests.steps_recorded(run), step, tuple(rivals)))
 
     @move(when=has_leases)
-    def step_wait(self, data: st.DataObject) -> None:
-        self.act_together(data, self._step_wait)
+    def step_wait(self, random: Random) -> None:
+        self.act_together(random, self._step_wait)
 
     def _step_wait(self, requests: Requests) -> Call:
         run, run_id, token = requests.lease(lambda run: not run.is_failing)
@@ -93,18 +93,18 @@ class LeaseRules(Table):
         return a_call("step_wait", BeginWaits(run_id, token, requests.steps_recorded(run), waits))
 
     @move(weight=2, when=has_leases)
-    def suspend(self, data: st.DataObject) -> None:
-        self.act_together(data, self._suspend)
+    def suspend(self, random: Random) -> None:
+        self.act_together(random, self._suspend)
 
     def _suspend(self, requests: Requests) -> Call:
         run, run_id, token = requests.lease(lambda run: not run.is_failing)
         waits = () if requests.now_and_then(10) else requests.waits(run)
-        parks = requests.draw(st.booleans())
+        parks = requests.coin()
         return a_call("suspend", Suspend(run_id, token, requests.steps_recorded(run), waits, parks))
 
     @move(when=has_leases)
-    def step_start(self, data: st.DataObject) -> None:
-        self.act_together(data, self._step_start)
+    def step_start(self, random: Random) -> None:
+        self.act_together(random, self._step_start)
 
     def _step_start(self, requests: Requests) -> Call:
         run, run_id, token = requests.lease(lambda run: not run.is_failing)
@@ -113,8 +113,8 @@ class LeaseRules(Table):
         return a_call("step_start", start)
 
     @move(when=has_leases)
-    def step_emit(self, data: st.DataObject) -> None:
-        self.act_together(data, self._step_emit)
+    def step_emit(self, random: Random) -> None:
+        self.act_together(random, self._step_emit)
 
     def _step_emit(self, requests: Requests) -> Call:
         run, run_id, token = requests.lease(lambda run: not run.is_failing)
@@ -123,17 +123,17 @@ class LeaseRules(Table):
         return a_call("step_emit", emit)
 
     @move(when=has_leases)
-    def complete(self, data: st.DataObject) -> None:
-        self.act_together(data, self._complete)
+    def complete(self, random: Random) -> None:
+        self.act_together(random, self._complete)
 
     def _complete(self, requests: Requests) -> Call:
         run, run_id, token = requests.lease()
-        output, steps = requests.draw(names.maybe_payloads), requests.final_steps(run)
+        output, steps = requests.maybe_payload(), requests.final_steps(run)
         return a_call("complete", CompleteRun(run_id, token, requests.steps_recorded(run), output, steps))
 
     @move(when=has_leases)
-    def fail(self, data: st.DataObject) -> None:
-        self.act_together(data, self._fail)
+    def fail(self, random: Random) -> None:
+        self.act_together(random, self._fail)
 
     def _fail(self, requests: Requests) -> Call:
         run, run_id, token = requests.lease(lambda run: run.handler_ms is not None)
@@ -142,17 +142,17 @@ class LeaseRules(Table):
         return a_call("fail", FailAttempt(run_id, token, recorded, requests.failure(), jitter, steps))
 
     @move(when=has_failing)
-    def end_failing(self, data: st.DataObject) -> None:
-        self.act_together(data, self._end_failing)
+    def end_failing(self, random: Random) -> None:
+        self.act_together(random, self._end_failing)
 
     def _end_failing(self, requests: Requests) -> Call:
         run, run_id, token = requests.lease(lambda run: run.is_failing)
-        failure = requests.failure() if requests.draw(st.booleans()) else None
+        failure = requests.failure() if requests.coin() else None
         return a_call("end_failing", EndFailing(run_id, token, requests.steps_recorded(run), failure))
 
     @move(when=has_leases)
-    def abort(self, data: st.DataObject) -> None:
-        self.act_together(data, self._abort)
+    def abort(self, random: Random) -> None:
+        self.act_together(random, self._abort)
 
     def _abort(self, requests: Requests) -> Call:
         run, run_id, token = requests.lease()
@@ -160,23 +160,23 @@ class LeaseRules(Table):
             run_id,
             token,
             requests.steps_recorded(run),
-            is_worker_stopped=requests.draw(st.booleans()),
-            reason=requests.draw(names.reasons),
+            is_worker_stopped=requests.coin(),
+            reason=requests.one_of(names.REASONS),
             failure=requests.failure(),
             final_steps=requests.final_steps(run),
         )
         return a_call("abort", abort)
 
     @move(when=has_leases)
-    def release(self, data: st.DataObject) -> None:
-        self.act_together(data, self._release)
+    def release(self, random: Random) -> None:
+        self.act_together(random, self._release)
 
     def _release(self, requests: Requests) -> Call:
         run, run_id, token = requests.lease()
         reason = requests.one_of((ReleaseReason.UNDELIVERED, *ReleaseReason))
         own = run.stamp if run else None
-        by_gateway = reason in (ReleaseReason.UNDELIVERED, ReleaseReason.VANISHED) or requests.draw(st.booleans())
+        by_gateway = reason in (ReleaseReason.UNDELIVERED, ReleaseReason.VANISHED) or requests.coin()
         stamp = (own if own and not requests.now_and_then(6) else requests.stamp()) if by_gateway else None
-        delay_ms = requests.draw(names.delays_ms)
+        delay_ms = requests.one_of(names.DELAYS_MS)
         release = Release(run_id, token, reason, stamp, delay_ms, requests.steps_recorded(run))
         return a_call("release", release)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import strategies as st
+from random import Random
 
 from redflow_server.domain.runs import RunQuery
 from redflow_server.domain.states import RunStatus
@@ -16,36 +16,36 @@ class RunRules(Table):
     """Starting, reading and canceling runs."""
 
     @move()
-    def pass_time(self, data: st.DataObject) -> None:
-        self.bench.now = max(START_MS, self.bench.now + self.requests(data).draw(names.jumps_ms))
+    def pass_time(self, random: Random) -> None:
+        self.bench.now = max(START_MS, self.bench.now + self.requests(random).one_of(names.JUMPS_MS))
 
     @move(weight=4)
-    def enqueue(self, data: st.DataObject) -> None:
-        self.act_together(data, self._enqueue)
+    def enqueue(self, random: Random) -> None:
+        self.act_together(random, self._enqueue)
 
     def _enqueue(self, requests: Requests) -> Call:
         return a_call("enqueue", requests.start(), requests.one_of(("", *names.GATEWAYS)))
 
     @move()
-    def read_run(self, data: st.DataObject) -> None:
-        self.act_together(data, lambda requests: a_call("read_run", requests.run_id()))
+    def read_run(self, random: Random) -> None:
+        self.act_together(random, lambda requests: a_call("read_run", requests.run_id()))
 
     @move(when=lambda table: any(run.steps for run in table.bench.world.runs.values()))
-    def read_steps(self, data: st.DataObject) -> None:
-        self.act_together(data, self._read_steps)
+    def read_steps(self, random: Random) -> None:
+        self.act_together(random, self._read_steps)
 
     def _read_steps(self, requests: Requests) -> Call:
         run, run_id, token = requests.lease(lambda run: bool(run.steps))
         steps = list(run.steps) if run else []
-        named = requests.draw(st.lists(st.sampled_from([*steps, "none"]), max_size=3, unique=True))
+        named = requests.some([*steps, "none"], 0, 3)
         # Which of all fit is decided by the order in which Redis has them.
         room = requests.one_of((0, 6, 1024 * 1024)) if named else 64 * 1024 * 1024
         most = requests.one_of((None, 0, 6))
         return a_call("read_steps", run_id, room, named, requests.one_of(("", token)), max_value_bytes=most)
 
     @move()
-    def list_runs(self, data: st.DataObject) -> None:
-        self.act(data, self._list_runs)
+    def list_runs(self, random: Random) -> None:
+        self.act(random, self._list_runs)
 
     def _list_runs(self, requests: Requests) -> Call:
         query = RunQuery(
@@ -58,15 +58,15 @@ class RunRules(Table):
         return a_call("list_runs", query)
 
     @move(when=lambda table: table.bench.world.runs)
-    def cancel(self, data: st.DataObject) -> None:
-        self.act_together(data, self._cancel)
+    def cancel(self, random: Random) -> None:
+        self.act_together(random, self._cancel)
 
     def _cancel(self, requests: Requests) -> Call:
         request_id = requests.one_of(("request-1", "request:2"))
-        return a_call("cancel", requests.run_id(), requests.draw(names.reasons), request_id)
+        return a_call("cancel", requests.run_id(), requests.one_of(names.REASONS), request_id)
 
     @move(when=lambda table: table.bench.world.runs)
-    def watch_run(self, data: st.DataObject) -> None:
+    def watch_run(self, random: Random) -> None:
         self.act_together(
-            data, lambda requests: a_call("watch_run", requests.run_id(), requests.one_of(names.GATEWAYS))
+            random, lambda requests: a_call("watch_run", requests.run_id(), requests.one_of(names.GATEWAYS))
         )

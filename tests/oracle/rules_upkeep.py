@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import strategies as st
+from random import Random
 
 from redflow_server.domain.leases import Lane
 from redflow_server.domain.states import TERMINAL, RunStatus
@@ -19,38 +19,38 @@ QUIET_MS = (10_000, 600_000, 10**12)
 class UpkeepRules(Table):
     """Promoting, reaping, expiring, purging, repairing."""
 
-    def wait_until_due(self, data: st.DataObject, times: dict[str, int]) -> None:
+    def wait_until_due(self, random: Random, times: dict[str, int]) -> None:
         """Mostly."""
-        if not self.requests(data).now_and_then(4):
+        if not self.requests(random).now_and_then(4):
             self.bench.now = max(self.bench.now, min(times.values(), default=START_MS))
 
     @move(when=lambda table: places.scheduled(table.bench.world))
-    def promote(self, data: st.DataObject) -> None:
-        self.wait_until_due(data, places.scheduled(self.bench.world))
-        self.act(data, lambda requests: a_call("promote", requests.draw(names.limits)))
+    def promote(self, random: Random) -> None:
+        self.wait_until_due(random, places.scheduled(self.bench.world))
+        self.act(random, lambda requests: a_call("promote", requests.one_of(names.LIMITS)))
 
     @move()
-    def reap(self, data: st.DataObject) -> None:
-        self.wait_until_due(data, places.leases(self.bench.world))
-        self.act(data, self._reap)
+    def reap(self, random: Random) -> None:
+        self.wait_until_due(random, places.leases(self.bench.world))
+        self.act(random, self._reap)
 
     def _reap(self, requests: Requests) -> Call:
-        lease_ms, quiet_ms = requests.draw(names.lease_times_ms), requests.one_of(QUIET_MS)
-        return a_call("reap", lease_ms, quiet_ms, requests.draw(names.limits))
+        lease_ms, quiet_ms = requests.one_of(names.LEASE_TIMES_MS), requests.one_of(QUIET_MS)
+        return a_call("reap", lease_ms, quiet_ms, requests.one_of(names.LIMITS))
 
     @move(when=lambda table: places.timers(table.bench.world))
-    def fire_timers(self, data: st.DataObject) -> None:
-        self.wait_until_due(data, places.timers(self.bench.world))
-        self.act(data, lambda requests: a_call("fire_timers", requests.draw(names.limits)))
+    def fire_timers(self, random: Random) -> None:
+        self.wait_until_due(random, places.timers(self.bench.world))
+        self.act(random, lambda requests: a_call("fire_timers", requests.one_of(names.LIMITS)))
 
     @move(when=lambda table: places.deadlines(table.bench.world))
-    def expire(self, data: st.DataObject) -> None:
-        self.wait_until_due(data, places.deadlines(self.bench.world))
-        self.act(data, lambda requests: a_call("expire", requests.draw(names.limits)))
+    def expire(self, random: Random) -> None:
+        self.wait_until_due(random, places.deadlines(self.bench.world))
+        self.act(random, lambda requests: a_call("expire", requests.one_of(names.LIMITS)))
 
     @move(when=lambda table: table.bench.world.lane_changes)
-    def fail_unknown(self, data: st.DataObject) -> None:
-        self.act(data, self._fail_unknown)
+    def fail_unknown(self, random: Random) -> None:
+        self.act(random, self._fail_unknown)
 
     def _fail_unknown(self, requests: Requests) -> Call:
         unknown = [
@@ -60,32 +60,32 @@ class UpkeepRules(Table):
         ]
         lane = requests.one_of(unknown) if unknown and not requests.now_and_then(8) else requests.lanes()[0]
         grace_ms, offset = requests.one_of((0, 0, 60_000)), requests.one_of((0, 0, 0, 1))
-        return a_call("fail_unknown", lane, grace_ms, offset, requests.draw(names.limits))
+        return a_call("fail_unknown", lane, grace_ms, offset, requests.one_of(names.LIMITS))
 
     @move(when=lambda table: any(run.has_ended for run in table.bench.world.runs.values()))
-    def purge(self, data: st.DataObject) -> None:
-        self.act(data, self._purge)
+    def purge(self, random: Random) -> None:
+        self.act(random, self._purge)
 
     def _purge(self, requests: Requests) -> Call:
         retention = {status: requests.one_of((0, 1000, 3_600_000)) for status in sorted(TERMINAL)}
-        return a_call("purge", retention, requests.draw(names.limits))
+        return a_call("purge", retention, requests.one_of(names.LIMITS))
 
     @move(when=lambda table: table.bench.world.outbox)
-    def apply_outbox(self, data: st.DataObject) -> None:
-        self.act(data, lambda requests: a_call("apply_outbox", requests.draw(names.limits)))
+    def apply_outbox(self, random: Random) -> None:
+        self.act(random, lambda requests: a_call("apply_outbox", requests.one_of(names.LIMITS)))
 
     @move()
-    def sweep(self, data: st.DataObject) -> None:
-        self.act(data, self._sweep)
+    def sweep(self, random: Random) -> None:
+        self.act(random, self._sweep)
 
     def _sweep(self, requests: Requests) -> Call:
         before = requests.one_of((None, None, self.bench.world.run_seq))
-        return a_call("sweep", requests.one_of(tuple(RunStatus)), before, requests.draw(names.limits))
+        return a_call("sweep", requests.one_of(tuple(RunStatus)), before, requests.one_of(names.LIMITS))
 
     @move(when=lambda table: possible_damages(table.bench.world))
-    def repair(self, data: st.DataObject) -> None:
+    def repair(self, random: Random) -> None:
         """Something is lost behind the store's back; a sweep finds it and puts it back."""
-        damage: Damage = self.requests(data).one_of(possible_damages(self.bench.world))
+        damage: Damage = self.requests(random).one_of(possible_damages(self.bench.world))
         self.bench.do(*damage.command(self.bench.prefix))
         status = self.bench.world.runs[damage.run_id].status
         self.bench.play(Call("sweep", (status, None, 1000), damage=(damage,)))

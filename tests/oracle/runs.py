@@ -1,7 +1,8 @@
-"""A run of the oracle: so many examples from a seed, on a server, with what they reached."""
+"""A run of the oracle: an example for each of some seeds, on a server, with what they reached."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -14,18 +15,8 @@ from tests.oracle.bench import Server
 from tests.oracle.counts import Counts
 from tests.oracle.machine import machine_on
 
-MOVES: Final = 50
-"""Of an example."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is played: the same plan plays the same calls."""
-
-    seed: int
-    examples: int
-    moves: int = MOVES
-    shrinks: bool = True
+MOVES: Final = 100
+"""Of an example, at most."""
 
 
 @dataclass(frozen=True)
@@ -35,28 +26,42 @@ class Place:
     redis_url: str
     folder: Path
     scripts: Path = FOLDER
+
+
+@dataclass
+class Played:
+    """How far a run has come."""
+
     counts: Counts = field(default_factory=Counts)
+    examples: int = 0
+    seed: int = 0
+    """Of the last example; alone it plays that again."""
 
 
-def play(plan: Plan, place: Place) -> Counts:
-    """Plays all examples. Raises Mismatch, after the shortest example that shows it."""
+def play(seeds: Iterable[int], place: Place, played: Played | None = None) -> Played:
+    """Plays an example for each seed. Raises Mismatch, after the shortest one that Hypothesis has found to show it."""
+    played = played or Played()
     server = Server(place.redis_url, place.folder, place.scripts)
     try:
-        machine = seed(plan.seed)(machine_on(server, place.counts))
-        run_state_machine_as_test(machine, settings=_settings(plan))
+        for number in seeds:
+            played.seed = number
+            machine = seed(number)(machine_on(server, played.counts, number))
+            run_state_machine_as_test(machine, settings=SETTINGS)
+            played.examples += 1
     finally:
         server.close()
-    return place.counts
+    return played
 
 
-def _settings(plan: Plan) -> settings:
-    return settings(
-        max_examples=plan.examples,
-        stateful_step_count=plan.moves,
-        phases=[Phase.generate, Phase.shrink] if plan.shrinks else [Phase.generate],
-        verbosity=Verbosity.quiet,
-        database=None,
-        deadline=None,
-        print_blob=False,
-        suppress_health_check=list(HealthCheck),
-    )
+SETTINGS: Final = settings(
+    # The first one is the smallest that there is. Of many, later ones would be much like those before.
+    max_examples=2,
+    stateful_step_count=MOVES,
+    phases=[Phase.generate, Phase.shrink],
+    verbosity=Verbosity.quiet,
+    database=None,
+    deadline=None,
+    print_blob=False,
+    report_multiple_bugs=False,
+    suppress_health_check=list(HealthCheck),
+)

@@ -11,7 +11,6 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', SCHEDULED, '-inf', now, 'LIMIT',
   redis.call('ZREM', SCHEDULED, id)
   local run = read_run(id)
   if run and run.status == 'scheduled' then
-    put(run, 'availableAt', nil)
     settle(run, 'queued')
     promoted = promoted + 1
   end

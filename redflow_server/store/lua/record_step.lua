@@ -30,11 +30,18 @@ local function withdraw_open(name)
   put(run, 'openWaits', open > 0 and open or nil)
 end
 
+-- A failure that is reported again, as after a lost answer, keeps its number.
+local function number_in_race()
+  local is_repeat = there and there.resolved ~= '' and there.status == step.status and there.attempt == run.attempt and
+    redis.call('HGET', steps_key(run.id), 'o:' .. step.name) == step.value
+  return is_repeat and there.resolved or number_resolution(run)
+end
+
 if verdict == 'ok' then
   begin_writes()
   take_up(run)
   local has_ended = step.status == 'succeeded' or step.final == '1'
-  if #ARGV > 14 and has_ended then step.resolved = number_resolution(run) end
+  if #ARGV > 14 and has_ended then step.resolved = number_in_race() end
   for i = 15, step.status == 'succeeded' and #ARGV or 0 do withdraw_open(ARGV[i]) end
   write_step(run, step, there)
   save(run)

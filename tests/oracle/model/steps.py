@@ -18,6 +18,7 @@ from redflow_server.domain.leases import (
 )
 from redflow_server.domain.payloads import Payload
 from redflow_server.domain.states import RunStatus, StepKind, StepStatus
+from redflow_server.store import codec
 from tests.oracle.model import views
 from tests.oracle.model.beginning import begin, refuse
 from tests.oracle.model.effects import Outcome as WaitOutcome
@@ -58,10 +59,15 @@ def record_step(moment: Moment, record: RecordStep) -> StepRecorded:
 
 
 def _number_in_race(run: RunOnRecord, record: RecordStep) -> int:
-    """The end of a step in a race is numbered with those of the waits."""
+    """The end of a step in a race is numbered with those of the waits; a failure that is reported again keeps it."""
     has_ended = record.step.status is StepStatus.SUCCEEDED or record.step.is_final
+    there = run.steps.get(record.step.name)
     if not (record.rivals and has_ended):
         return 0
+    _, value = codec.encode_outcome(record.step.output, record.step.failure)
+    said = (record.step.status, run.attempt, value)
+    if there is not None and there.resolved and (there.status, there.attempt, there.value) == said:
+        return there.resolved
     run.resolutions += 1
     return run.resolutions
 

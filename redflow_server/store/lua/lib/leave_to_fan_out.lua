@@ -8,5 +8,7 @@ local function leave_to_fan_out(event, workflows, size)
   end
   redis.call('HSET', key, 'payload', event.payload, 'meta', event.meta, 'digest', event.digest, 'availableAt',
     event.available_at, 'number', event.number or '', 'part', 1, 'parts', parts)
+  -- It may be on record from an earlier emission, of which the window has passed.
+  redis.call('PERSIST', key)
   due_at(FAN_OUTS, 'outbox', now, event.id)
 end

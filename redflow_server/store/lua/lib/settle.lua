@@ -21,6 +21,7 @@ local function settle(run, wanted, at)
   set_status(run, status)
   -- Without a worker for its workflow it has a grace from now on, not from its start.
   if status ~= 'waiting' then put(run, 'placedAt', now) end
+  if status ~= 'scheduled' then put(run, 'availableAt', nil) end
   if status == 'queued' then lane_push(run) end
   if status == 'scheduled' then schedule(run, at) end
   save(run)

@@ -1,0 +1,125 @@
+"""Scenes with more of something than one script deals with: awaiters, waits, children, subscribers, events, builds.
+
+An example may begin with one; the random moves after it go on with what was left over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from redflow_server.domain.events import NewEvent
+from redflow_server.domain.leases import Claim, ClosePolicy, CompleteRun, Lane, Stamp, StartStep, Suspend
+from redflow_server.domain.payloads import Payload
+from redflow_server.domain.registry import Registration, WorkflowDefinition
+from redflow_server.domain.runs import NewRun
+from redflow_server.domain.waits import ChildWait, EventWait, TimerWait, Wait
+from tests.oracle.bench import Bench, Call, a_call
+
+CROWD: Final = 103
+TOGETHER: Final = 50
+STAMP: Final = Stamp("session-1", 1, "gateway-1")
+SECRET: Final = "crowd".rjust(15, "_")
+EVENT: Final = "crowded"
+
+
+def _all(bench: Bench, calls: Sequence[Call]) -> None:
+    """In some script calls of many items each."""
+    for at in range(0, len(calls), TOGETHER):
+        bench.play(*calls[at : at + TOGETHER])
+
+
+def _run(number: int, queue: str = "crowd") -> NewRun:
+    return NewRun(f"crowd_{number}", "w", Payload(b"{}"), queue=queue)
+
+
+def _leased(bench: Bench, count: int) -> list[str]:
+    """So many leased runs; their ids."""
+    runs = [_run(number) for number in range(count)]
+    _all(bench, [a_call("enqueue", run) for run in runs])
+    bench.play(a_call("claim", Claim(STAMP, (Lane("crowd", "w"),), count, SECRET, 600_000)))
+    return [run.run_id for run in runs]
+
+
+def _suspended(bench: Bench, run_ids: list[str], waits: tuple[Wait, ...]) -> None:
+    _all(bench, [a_call("suspend", Suspend(run_id, f"{run_id}.{SECRET}", 0, waits)) for run_id in run_ids])
+
+
+def awaiters(bench: Bench) -> None:
+    """Many runs wait for one, which ends."""
+    [child, *parents] = _leased(bench, CROWD)
+    _suspended(bench, parents, (Wait("child", 1, ChildWait(NewRun(child, "", Payload(b"")))),))
+    bench.play(a_call("complete", CompleteRun(child, f"{child}.{SECRET}", 0, Payload(b"\x00"))))
+
+
+def few_awaiters_of_much(bench: Bench) -> None:
+    """Some runs wait for one, which ends with so much that one script does not tell all of them."""
+    [child, *parents] = _leased(bench, 7)
+    _suspended(bench, parents, (Wait("child", 1, ChildWait(NewRun(child, "", Payload(b"")))),))
+    bench.play(a_call("complete", CompleteRun(child, f"{child}.{SECRET}", 0, Payload(b"\xff" * (1024 * 1024)))))
+
+
+def waits_for_an_event(bench: Bench) -> None:
+    """Many runs wait for an event, which comes."""
+    _suspended(bench, _leased(bench, CROWD), (Wait("event", 1, EventWait(EVENT, None)),))
+    bench.play(a_call("emit_event", NewEvent("evt_crowd", EVENT, Payload(b"\x00"))))
+
+
+def waits_of_one(bench: Bench) -> None:
+    """A run that waits for much is canceled."""
+    [run_id] = _leased(bench, 1)
+    waits = tuple(Wait(f"timer {number}", 1, TimerWait(bench.now + 60_000 + number)) for number in range(CROWD))
+    _suspended(bench, [run_id], waits)
+    bench.play(a_call("cancel", run_id, "too much", "request-1"))
+
+
+def children_of_one(bench: Bench) -> None:
+    """A run that has started many ends, and they are to end with it."""
+    [run_id] = _leased(bench, 1)
+    token = f"{run_id}.{SECRET}"
+    starts = [
+        StartStep(run_id, token, 0, f"start {number}", 1, _run(1000 + number), ClosePolicy.CANCEL)
+        for number in range(CROWD)
+    ]
+    _all(bench, [a_call("step_start", start) for start in starts])
+    bench.play(a_call("complete", CompleteRun(run_id, token, 0, None)))
+
+
+def awaited_children_of_one(bench: Bench) -> None:
+    """A run that waits for many that it has started, against each other, is canceled."""
+    [run_id] = _leased(bench, 1)
+    waits = tuple(Wait(f"child {number}", 1, ChildWait(_run(1000 + number)), group="g") for number in range(CROWD))
+    _suspended(bench, [run_id], waits)
+    bench.play(a_call("cancel", run_id, "too much", "request-1"))
+
+
+def subscribers(bench: Bench) -> None:
+    """An event starts many runs."""
+    definitions = tuple(
+        WorkflowDefinition(f"listener {number}", "digest-1", queue="crowd", event_names=(EVENT,))
+        for number in range(CROWD)
+    )
+    bench.play(a_call("register", Registration("crowd", "build-1", definitions)))
+    event = NewEvent("evt_crowd", EVENT, Payload(b"\x00"), idempotency_ttl_ms=60_000)
+    bench.events.append(event)
+    bench.play(a_call("emit_event", event))
+
+
+def many_events(bench: Bench) -> None:
+    """A channel gets more events than are remembered of one."""
+    events = [NewEvent(f"evt_crowd_{number}", EVENT, Payload(b"\x00")) for number in range(CROWD)]
+    _all(bench, [a_call("emit_event", event) for event in events])
+
+
+def many_builds(bench: Bench) -> None:
+    """An owner comes with more builds than are remembered."""
+    for number in range(CROWD):
+        bench.now += 1
+        definitions = (WorkflowDefinition("w", f"digest-{number}"),)
+        bench.play(a_call("register", Registration("crowd", f"build-{number}", definitions)))
+
+
+CROWDS: Final[tuple[Callable[[Bench], None], ...]] = (
+    *(awaiters, few_awaiters_of_much, waits_for_an_event, waits_of_one, children_of_one, awaited_children_of_one),
+    *(subscribers, many_events, many_builds),
+)
