@@ -119,6 +119,19 @@ def many_builds(bench: Bench) -> None:
         bench.play(a_call("register", Registration("crowd", f"build-{number}", definitions)))
 
 
+def finish_crowd(bench: Bench) -> None:
+    """What was left over is gone on with, until nothing is."""
+    world = bench.world
+    while world.outbox or world.deliveries or world.fan_outs:
+        if world.outbox:
+            bench.play(a_call("apply_outbox", TOGETHER))
+        if world.deliveries:
+            bench.play(a_call("deliver_events"))
+        if world.fan_outs:
+            bench.play(a_call("fan_out"))
+        world = bench.world
+
+
 CROWDS: Final[tuple[Callable[[Bench], None], ...]] = (
     *(awaiters, few_awaiters_of_much, waits_for_an_event, waits_of_one, children_of_one, awaited_children_of_one),
     *(subscribers, many_events, many_builds),

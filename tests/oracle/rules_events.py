@@ -22,15 +22,15 @@ def has_tokens(table: Table) -> bool:
 class EventRules(Table):
     """Events and the waits for them, tokens, schedules."""
 
-    @move()
+    @move(weight=3)
     def emit_event(self, random: Random) -> None:
         self.act_together(random, lambda requests: a_call("emit_event", requests.event()))
 
-    @move(when=lambda table: table.bench.world.fan_outs)
+    @move(weight=6, when=lambda table: table.bench.world.fan_outs)
     def fan_out(self, random: Random) -> None:
         self.act(random, lambda requests: a_call("fan_out"))
 
-    @move(when=lambda table: table.bench.world.deliveries)
+    @move(weight=6, when=lambda table: table.bench.world.deliveries)
     def deliver_events(self, random: Random) -> None:
         self.act(random, lambda requests: a_call("deliver_events"))
 
@@ -38,7 +38,7 @@ class EventRules(Table):
     def forget_events(self, random: Random) -> None:
         self.act(random, lambda requests: a_call("forget_events"))
 
-    @move(when=has_tokens)
+    @move(weight=5, when=has_tokens)
     def complete_token(self, random: Random) -> None:
         self.act_together(random, self._complete_token)
 

@@ -43,7 +43,7 @@ def has_failing(table: Table) -> bool:
 class LeaseRules(Table):
     """Claiming, renewing, recording, ending."""
 
-    @move(weight=4, when=has_lanes)
+    @move(weight=8, when=has_lanes)
     def claim(self, random: Random) -> None:
         requests = self.requests(random)
         self.claims += 1
@@ -55,7 +55,7 @@ class LeaseRules(Table):
         else:
             self.bench.play(a_call("claim", claim))
 
-    @move(when=has_leases)
+    @move(weight=3, when=has_leases)
     def renew(self, random: Random) -> None:
         self.act(random, self._renew)
 
@@ -72,7 +72,7 @@ class LeaseRules(Table):
             stamp = requests.one_of(held) or stamp
         return a_call("renew", stamp, leases, requests.one_of(names.LEASE_TIMES_MS), requests.one_of((0, 30_000)))
 
-    @move(when=has_leases)
+    @move(weight=4, when=has_leases)
     def record_step(self, random: Random) -> None:
         self.act_together(random, self._record_step)
 
@@ -83,7 +83,7 @@ class LeaseRules(Table):
         rivals = requests.some(others, 0, 3)
         return a_call("record_step", RecordStep(run_id, token, requests.steps_recorded(run), step, tuple(rivals)))
 
-    @move(when=has_leases)
+    @move(weight=4, when=has_leases)
     def step_wait(self, random: Random) -> None:
         self.act_together(random, self._step_wait)
 
@@ -92,7 +92,7 @@ class LeaseRules(Table):
         waits = requests.waits(run)
         return a_call("step_wait", BeginWaits(run_id, token, requests.steps_recorded(run), waits))
 
-    @move(weight=2, when=has_leases)
+    @move(weight=5, when=has_leases)
     def suspend(self, random: Random) -> None:
         self.act_together(random, self._suspend)
 
@@ -102,7 +102,7 @@ class LeaseRules(Table):
         parks = requests.coin()
         return a_call("suspend", Suspend(run_id, token, requests.steps_recorded(run), waits, parks))
 
-    @move(when=has_leases)
+    @move(weight=2, when=has_leases)
     def step_start(self, random: Random) -> None:
         self.act_together(random, self._step_start)
 
@@ -112,7 +112,7 @@ class LeaseRules(Table):
         start = StartStep(run_id, token, requests.steps_recorded(run), name, 1, requests.child(run), policy)
         return a_call("step_start", start)
 
-    @move(when=has_leases)
+    @move(weight=2, when=has_leases)
     def step_emit(self, random: Random) -> None:
         self.act_together(random, self._step_emit)
 
@@ -122,7 +122,7 @@ class LeaseRules(Table):
         emit = EmitStep(run_id, token, requests.steps_recorded(run), name, 1, requests.event(), delay_ms)
         return a_call("step_emit", emit)
 
-    @move(when=has_leases)
+    @move(weight=3, when=has_leases)
     def complete(self, random: Random) -> None:
         self.act_together(random, self._complete)
 
@@ -131,7 +131,7 @@ class LeaseRules(Table):
         output, steps = requests.maybe_payload(), requests.final_steps(run)
         return a_call("complete", CompleteRun(run_id, token, requests.steps_recorded(run), output, steps))
 
-    @move(when=has_leases)
+    @move(weight=3, when=has_leases)
     def fail(self, random: Random) -> None:
         self.act_together(random, self._fail)
 
@@ -141,7 +141,7 @@ class LeaseRules(Table):
         steps = requests.final_steps(run)
         return a_call("fail", FailAttempt(run_id, token, recorded, requests.failure(), jitter, steps))
 
-    @move(when=has_failing)
+    @move(weight=6, when=has_failing)
     def end_failing(self, random: Random) -> None:
         self.act_together(random, self._end_failing)
 
@@ -167,7 +167,7 @@ class LeaseRules(Table):
         )
         return a_call("abort", abort)
 
-    @move(when=has_leases)
+    @move(weight=2, when=has_leases)
     def release(self, random: Random) -> None:
         self.act_together(random, self._release)
 

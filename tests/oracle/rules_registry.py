@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Final
 
 from tests.oracle import names
 from tests.oracle.bench import Call, a_call
-from tests.oracle.crowds import CROWDS
+from tests.oracle.crowds import CROWDS, finish_crowd
 from tests.oracle.definitions import a_registration, a_worker, an_assertion
 from tests.oracle.requests import Requests
 from tests.oracle.table import Table, move
+
+ONE_CROWD_IN: Final = 4
+"""Examples."""
+TURNS_IN_A_CROWD: Final = 25
+"""Each costs much more than usual."""
 
 
 class RegistryRules(Table):
@@ -19,8 +25,11 @@ class RegistryRules(Table):
         requests = self.requests(random)
         if not requests.now_and_then(10):
             self.act(random, lambda requests: a_call("claim_prefix"))
-        if requests.now_and_then(6):
-            requests.one_of(CROWDS)(self.bench)
+        if self.salt % ONE_CROWD_IN == 0:
+            self.turns_left = TURNS_IN_A_CROWD
+            CROWDS[self.salt // ONE_CROWD_IN % len(CROWDS)](self.bench)
+            if requests.coin():
+                finish_crowd(self.bench)
         elif not requests.now_and_then(4):
             self.register(random)
 

@@ -15,11 +15,11 @@ from tests.oracle.table import Table, move
 class RunRules(Table):
     """Starting, reading and canceling runs."""
 
-    @move()
+    @move(weight=3)
     def pass_time(self, random: Random) -> None:
         self.bench.now = max(START_MS, self.bench.now + self.requests(random).one_of(names.JUMPS_MS))
 
-    @move(weight=4)
+    @move(weight=6)
     def enqueue(self, random: Random) -> None:
         self.act_together(random, self._enqueue)
 
@@ -57,7 +57,7 @@ class RunRules(Table):
         )
         return a_call("list_runs", query)
 
-    @move(when=lambda table: table.bench.world.runs)
+    @move(weight=2, when=lambda table: table.bench.world.runs)
     def cancel(self, random: Random) -> None:
         self.act_together(random, self._cancel)
 

@@ -24,12 +24,12 @@ class UpkeepRules(Table):
         if not self.requests(random).now_and_then(4):
             self.bench.now = max(self.bench.now, min(times.values(), default=START_MS))
 
-    @move(when=lambda table: places.scheduled(table.bench.world))
+    @move(weight=3, when=lambda table: places.scheduled(table.bench.world))
     def promote(self, random: Random) -> None:
         self.wait_until_due(random, places.scheduled(self.bench.world))
         self.act(random, lambda requests: a_call("promote", requests.one_of(names.LIMITS)))
 
-    @move()
+    @move(weight=3)
     def reap(self, random: Random) -> None:
         self.wait_until_due(random, places.leases(self.bench.world))
         self.act(random, self._reap)
@@ -38,12 +38,12 @@ class UpkeepRules(Table):
         lease_ms, quiet_ms = requests.one_of(names.LEASE_TIMES_MS), requests.one_of(QUIET_MS)
         return a_call("reap", lease_ms, quiet_ms, requests.one_of(names.LIMITS))
 
-    @move(when=lambda table: places.timers(table.bench.world))
+    @move(weight=4, when=lambda table: places.timers(table.bench.world))
     def fire_timers(self, random: Random) -> None:
         self.wait_until_due(random, places.timers(self.bench.world))
         self.act(random, lambda requests: a_call("fire_timers", requests.one_of(names.LIMITS)))
 
-    @move(when=lambda table: places.deadlines(table.bench.world))
+    @move(weight=3, when=lambda table: places.deadlines(table.bench.world))
     def expire(self, random: Random) -> None:
         self.wait_until_due(random, places.deadlines(self.bench.world))
         self.act(random, lambda requests: a_call("expire", requests.one_of(names.LIMITS)))
@@ -62,7 +62,7 @@ class UpkeepRules(Table):
         grace_ms, offset = requests.one_of((0, 0, 60_000)), requests.one_of((0, 0, 0, 1))
         return a_call("fail_unknown", lane, grace_ms, offset, requests.one_of(names.LIMITS))
 
-    @move(when=lambda table: any(run.has_ended for run in table.bench.world.runs.values()))
+    @move(weight=2, when=lambda table: any(run.has_ended for run in table.bench.world.runs.values()))
     def purge(self, random: Random) -> None:
         self.act(random, self._purge)
 
@@ -70,7 +70,7 @@ class UpkeepRules(Table):
         retention = {status: requests.one_of((0, 1000, 3_600_000)) for status in sorted(TERMINAL)}
         return a_call("purge", retention, requests.one_of(names.LIMITS))
 
-    @move(when=lambda table: table.bench.world.outbox)
+    @move(weight=6, when=lambda table: table.bench.world.outbox)
     def apply_outbox(self, random: Random) -> None:
         self.act(random, lambda requests: a_call("apply_outbox", requests.one_of(names.LIMITS)))
 
@@ -82,7 +82,7 @@ class UpkeepRules(Table):
         before = requests.one_of((None, None, self.bench.world.run_seq))
         return a_call("sweep", requests.one_of(tuple(RunStatus)), before, requests.one_of(names.LIMITS))
 
-    @move(when=lambda table: possible_damages(table.bench.world))
+    @move(weight=2, when=lambda table: possible_damages(table.bench.world))
     def repair(self, random: Random) -> None:
         """Something is lost behind the store's back; a sweep finds it and puts it back."""
         damage: Damage = self.requests(random).one_of(possible_damages(self.bench.world))

@@ -14,9 +14,7 @@ from redflow_server.store.scripts import FOLDER
 from tests.oracle.bench import Server
 from tests.oracle.counts import Counts
 from tests.oracle.machine import machine_on
-
-MOVES: Final = 100
-"""Of an example, at most."""
+from tests.oracle.table import MOVES
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ def play(seeds: Iterable[int], place: Place, played: Played | None = None) -> Pl
 
 
 SETTINGS: Final = settings(
-    # The first one is the smallest that there is. Of many, later ones would be much like those before.
+    # The first one is the smallest that there is, and is not played. Of many, later ones are much like those before.
     max_examples=2,
     stateful_step_count=MOVES,
     phases=[Phase.generate, Phase.shrink],

@@ -33,6 +33,8 @@ GOES_ON: Final = frozenset(
 """Verbs that find out by themselves what is to be done: made again they do the next, or nothing."""
 MOST_TOGETHER_BYTES: Final = 200_000
 """Of calls that are to be items of one script call."""
+MOVES: Final = 100
+"""Of an example, at most."""
 AGREEING: Final = {
     Outcome.OK: {Outcome.OK, Outcome.DUPLICATE},
     Outcome.PARKED: {Outcome.PARKED, Outcome.RESOLVED},
@@ -70,6 +72,7 @@ class Table(RuleBasedStateMachine):
         self.unheard: set[str] = set()
         """Secrets of claims whose answer was lost."""
         self.claims = 0
+        self.turns_left = MOVES
         self._drawn = Counter[int]()
 
     def begin(self, random: Random) -> None:
@@ -77,11 +80,18 @@ class Table(RuleBasedStateMachine):
 
     @initialize(number=SEEDS)
     def start(self, number: int) -> None:
-        self.begin(self._source(number))
+        if number == 0:
+            # All numbers are: the smallest example that there is, in which none could be dropped by itself.
+            self.turns_left = 0
+        else:
+            self.begin(self._source(number))
 
     @rule(number=SEEDS)
     def turn(self, number: int) -> None:
         """One of the moves that make sense."""
+        if self.turns_left == 0:
+            return
+        self.turns_left -= 1
         random = self._source(number)
         moves = (getattr(self, name) for name in dir(type(self)) if hasattr(getattr(type(self), name), "move"))
         possible = [one for one in moves for _ in range(one.move.weight) if one.move.when(self)]
