@@ -4,6 +4,9 @@ TESTS ?=
 # On a Redis of yours one after the other: some tests fill its memory, or cut its connections.
 JOBS ?= $(if $(REDFLOW_TEST_REDIS_URL),0,4)
 ROUNDS ?= 100
+SECONDS ?=
+SEED ?=
+EXAMPLES ?=
 PEER ?=
 .DEFAULT_GOAL := help
 # Without compiled files each process of the tests would compile all of them anew.
@@ -64,8 +67,13 @@ test: .venv/ready ## run all tests (TESTS=path narrows it, JOBS=0 runs them seri
 chaos: .venv/ready ## kill -9 under load, ROUNDS times; `make test` has five
 	.venv/bin/python -m tests.chaos.kill_rounds --rounds $(ROUNDS)
 
+# A failure says by which seed it is played again: SEED=that EXAMPLES=1.
+oracle: .venv/ready ## random calls against the store and a model of it, for SECONDS; from SEED
+	.venv/bin/python -m tests.oracle $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) \
+		$(if $(EXAMPLES),--examples $(EXAMPLES))
+
 # PEER=bullmq adds what that one does of the same work; it is installed below .venv-peers.
 bench: .venv/ready ## speed and memory, as benchmarks/README.md has it (PEER=name compares)
 	.venv/bin/python -m benchmarks all $(if $(PEER),--peer $(PEER))
 
-.PHONY: help demo dev gen fmt check test chaos bench
+.PHONY: help demo dev gen fmt check test chaos oracle bench

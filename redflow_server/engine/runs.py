@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from redflow_server.domain.errors import InvalidInput, Refusal, RunNotFound
-from redflow_server.domain.ids import RUN_ID, new_run_id, run_id_for
+from redflow_server.domain.ids import RUN_ID, new_name, new_run_id, run_id_for
 from redflow_server.domain.names import Limits, check_name
 from redflow_server.domain.runs import NewRun, Run, RunPage, RunQuery, StartedRun, Stats, Step, StepPage, check_new_run
 from redflow_server.domain.states import RunStatus
@@ -109,9 +109,9 @@ class Runs:
         """Asks for a run to end as canceled; False when it had ended. Raises RunNotFound, InvalidInput."""
         if len(reason.encode()) > MAX_REASON_BYTES:
             raise InvalidInput("reason", f"must be at most {MAX_REASON_BYTES} bytes", reason)
-        if request_id:
-            check_name("request_id", request_id)
-        return await self._store.cancel(_checked(run_id), reason, request_id)
+        # Made here where there is none: when Redis' answer is lost, the store repeats what it has asked.
+        known = check_name("request_id", request_id) if request_id else new_name()
+        return await self._store.cancel(_checked(run_id), reason, known)
 
     async def wait(self, run_id: str, timeout_s: float) -> Run:
         """The run as soon as it has ended, or as it is when the time is over. Raises RunNotFound."""

@@ -152,6 +152,7 @@ class Bench:
 
     def _note(self, *calls: Call, how: str = "") -> None:
         self._log.append((self.now - START_MS, calls, how))
+        self.counts.last = calls[0].verb
 
     def mismatch(self, *lines: str) -> Mismatch:
         """What was played, and what does not agree at its end."""
@@ -161,14 +162,15 @@ class Bench:
         self.has_failed = True
         return Mismatch("\n".join(["after", *played, "", *map(abridged, lines)]))
 
-    def do(self, *command: Argument) -> None:
+    def do(self, *command: Argument, expected: int | None) -> None:
         """A command behind the store's back, as an outage may leave things."""
         self._log.append((self.now - START_MS, command, " behind the store's back"))
-        self.server.run(self._do(command))
+        reply = self.server.run(self._do(command))
+        assert expected in (None, reply), (command, reply)
 
-    async def _do(self, command: Sequence[Argument]) -> None:
+    async def _do(self, command: Sequence[Argument]) -> object:
         [reply] = await self.server.wire.ask([pack(*command)], 1)
-        assert reply == 1, (command, reply)
+        return reply
 
     async def _ask(self, calls: Sequence[Call]) -> list[object]:
         self._store.now_ms = self.now

@@ -26,6 +26,9 @@ class Counts:
     repeated: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
 
+    last: str = ""
+    """The verb that was called last."""
+
     def note(self, verb: str, answer: object, *, is_changed: bool) -> None:
         self.calls[verb] += 1
         has_answer = bool(answer) if isinstance(answer, tuple) else True

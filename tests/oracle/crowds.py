@@ -133,6 +133,6 @@ def finish_crowd(bench: Bench) -> None:
 
 
 CROWDS: Final[tuple[Callable[[Bench], None], ...]] = (
-    *(awaiters, few_awaiters_of_much, waits_for_an_event, waits_of_one, children_of_one, awaited_children_of_one),
-    *(subscribers, many_events, many_builds),
+    *(waits_for_an_event, subscribers, awaiters, few_awaiters_of_much, waits_of_one, children_of_one),
+    *(awaited_children_of_one, many_events, many_builds),
 )

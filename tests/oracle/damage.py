@@ -1,4 +1,4 @@
-"""What an outage may take from a run without its record knowing, one thing at a time."""
+"""What an outage or a foreign hand may do to what stands where, one thing at a time."""
 
 from __future__ import annotations
 
@@ -66,3 +66,37 @@ def _of_wait(world: World, run: RunOnRecord, name: str, wait: OpenWait) -> list[
     if wait.kind is StepKind.CHILD and not world.runs[wait.target].has_ended:
         found.append(("awaiter", keys.awaiters(wait.target)))
     return [Damage(run.id, what, key[1:], member, name) for what, key in found]
+
+
+@dataclass(frozen=True)
+class Stray:
+    """An entry that stands in a set from long ago, where it does not belong, and the verb that looks there."""
+
+    verb: str
+    key: str
+    member: str
+
+    def command(self, prefix: str) -> tuple[str, str, int, str]:
+        return "ZADD", f"{prefix}:{self.key}", 1, self.member
+
+
+def possible_strays(world: World, now: int) -> list[Stray]:
+    """Entries of runs that are not there, and of such whose time has not come."""
+    keys = Keys("")
+    found = [
+        Stray("fire_timers", keys.timers[1:], "run_gone step ☃"),
+        Stray("promote", keys.scheduled[1:], "run_gone"),
+        Stray("expire", keys.deadlines[1:], "run_gone"),
+    ]
+    for run in world.runs.values():
+        if run.status is not RunStatus.SCHEDULED:
+            found.append(Stray("promote", keys.scheduled[1:], run.id))
+        deadlines = (run.start_deadline, run.run_deadline, run.failing_deadline)
+        if all(at is None or at > now for at in deadlines):
+            found.append(Stray("expire", keys.deadlines[1:], run.id))
+        found += [
+            Stray("fire_timers", keys.timers[1:], f"{run.id} {name}")
+            for name, wait in run.waits.items()
+            if wait.deadline is None or wait.deadline > now
+        ]
+    return found

@@ -15,9 +15,10 @@ from redflow_server.domain.ids import counted
 from redflow_server.domain.leases import Lane, Stamp, StepRecord
 from redflow_server.domain.payloads import Payload
 from redflow_server.domain.runs import InputMismatch, NewRun
-from redflow_server.domain.states import RunStatus, StepKind, StepStatus
+from redflow_server.domain.states import StepKind, StepStatus
 from redflow_server.domain.tokens import new_token
 from redflow_server.domain.waits import ChildWait, EventWait, TimerWait, TokenWait, Wait
+from redflow_server.store.keys import split_channel
 from tests.oracle import names
 from tests.oracle.bench import Bench
 from tests.oracle.model.world import RunOnRecord
@@ -216,17 +217,23 @@ class Requests:
         """A new one, or one that was emitted before."""
         if self._bench.events and self.now_and_then(6):
             return self.one_of(self._bench.events)
+        name, key = self._channel()
         event = NewEvent(
             event_id=f"evt_{self._bench.next_number()}",
-            name=self.one_of(names.EVENTS),
+            name=name,
             payload=self.payload(),
             idempotency_key=self.one_of(("", "", "", *names.KEYS)),
             idempotency_ttl_ms=self.one_of((1, 60_000, REPEATED_WITHIN_MS)),
             available_at_ms=self.one_of((None, None, None, self._bench.now, self._bench.now + 1000)),
-            key=self.one_of(names.EVENT_KEYS),
+            key=key,
         )
         self._bench.events.append(event)
         return event
 
-    def statuses(self) -> RunStatus:
-        return self.one_of(tuple(RunStatus))
+    def _channel(self) -> tuple[str, str | None]:
+        """Name and key of an event; of one that somebody waits for, where somebody does."""
+        waits = (wait for run in self.runs(lambda run: not run.has_ended) for wait in run.waits.values())
+        awaited = [split_channel(wait.target) for wait in waits if wait.kind is StepKind.EVENT]
+        if awaited and self.coin():
+            return self.one_of(awaited)
+        return self.one_of(names.EVENTS), self.one_of(names.EVENT_KEYS)

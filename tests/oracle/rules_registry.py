@@ -27,8 +27,9 @@ class RegistryRules(Table):
             self.act(random, lambda requests: a_call("claim_prefix"))
         if self.salt % ONE_CROWD_IN == 0:
             self.turns_left = TURNS_IN_A_CROWD
-            CROWDS[self.salt // ONE_CROWD_IN % len(CROWDS)](self.bench)
-            if requests.coin():
+            of_all, number = divmod(self.salt // ONE_CROWD_IN, len(CROWDS))
+            CROWDS[number](self.bench)
+            if of_all % 2 == 0:
                 finish_crowd(self.bench)
         elif not requests.now_and_then(4):
             self.register(random)

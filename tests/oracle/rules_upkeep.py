@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Final
 
 from redflow_server.domain.leases import Lane
 from redflow_server.domain.states import TERMINAL, RunStatus
 from tests.oracle import names
 from tests.oracle.bench import START_MS, Call, a_call
-from tests.oracle.damage import Damage, possible_damages
+from tests.oracle.damage import Damage, possible_damages, possible_strays
 from tests.oracle.model import places
 from tests.oracle.requests import Requests
 from tests.oracle.table import Table, move
 
-QUIET_MS = (10_000, 600_000, 10**12)
+EVERYTHING: Final = 1000
+"""As a limit."""
+QUIET_MS: Final = (10_000, 600_000, 10**12)
 
 
 class UpkeepRules(Table):
@@ -82,10 +85,25 @@ class UpkeepRules(Table):
         before = requests.one_of((None, None, self.bench.world.run_seq))
         return a_call("sweep", requests.one_of(tuple(RunStatus)), before, requests.one_of(names.LIMITS))
 
+    @move(weight=2)
+    def stray(self, random: Random) -> None:
+        """Something stands among what is due that is not, or not yet; the verb that finds it puts that right."""
+        stray = self.requests(random).one_of(possible_strays(self.bench.world, self.bench.now))
+        self.bench.do(*stray.command(self.bench.prefix), expected=None)
+        self.bench.play(a_call(stray.verb, EVERYTHING))
+
+    @move()
+    def stray_listing(self, random: Random) -> None:
+        """A run that is not there is listed; a sweep takes it out."""
+        status = self.requests(random).one_of(tuple(RunStatus))
+        damage = Damage("run_gone", "entry", f"runs:status:{status}", "run_gone")
+        self.bench.do("ZADD", f"{self.bench.prefix}:{damage.key}", 0, damage.member, expected=1)
+        self.bench.play(Call("sweep", (status, None, EVERYTHING), damage=(damage,)))
+
     @move(weight=2, when=lambda table: possible_damages(table.bench.world))
     def repair(self, random: Random) -> None:
         """Something is lost behind the store's back; a sweep finds it and puts it back."""
         damage: Damage = self.requests(random).one_of(possible_damages(self.bench.world))
-        self.bench.do(*damage.command(self.bench.prefix))
+        self.bench.do(*damage.command(self.bench.prefix), expected=1)
         status = self.bench.world.runs[damage.run_id].status
-        self.bench.play(Call("sweep", (status, None, 1000), damage=(damage,)))
+        self.bench.play(Call("sweep", (status, None, EVERYTHING), damage=(damage,)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +24,7 @@ class Place:
 
     redis_url: str
     folder: Path
-    scripts: Path = FOLDER
+    scripts: Path | None = None
 
 
 @dataclass
@@ -36,15 +37,22 @@ class Played:
     """Of the last example; alone it plays that again."""
 
 
-def play(seeds: Iterable[int], place: Place, played: Played | None = None) -> Played:
-    """Plays an example for each seed. Raises Mismatch, after the shortest one that Hypothesis has found to show it."""
+class Effort(Enum):
+    """What is done about an example that fails: it is shown as it is, or a shorter one is looked for."""
+
+    FIND = (Phase.generate,)
+    SHRINK = (Phase.generate, Phase.shrink)
+
+
+def play(seeds: Iterable[int], place: Place, played: Played | None = None, effort: Effort = Effort.SHRINK) -> Played:
+    """Plays an example for each seed. Raises Mismatch."""
     played = played or Played()
-    server = Server(place.redis_url, place.folder, place.scripts)
+    server = Server(place.redis_url, place.folder, place.scripts or FOLDER)
     try:
         for number in seeds:
             played.seed = number
             machine = seed(number)(machine_on(server, played.counts, number))
-            run_state_machine_as_test(machine, settings=SETTINGS)
+            run_state_machine_as_test(machine, settings=settings(SETTINGS, phases=effort.value))
             played.examples += 1
     finally:
         server.close()
@@ -55,7 +63,6 @@ SETTINGS: Final = settings(
     # The first one is the smallest that there is, and is not played. Of many, later ones are much like those before.
     max_examples=2,
     stateful_step_count=MOVES,
-    phases=[Phase.generate, Phase.shrink],
     verbosity=Verbosity.quiet,
     database=None,
     deadline=None,

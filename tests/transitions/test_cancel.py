@@ -241,6 +241,17 @@ async def test_a_request_to_a_holder_is_accepted_again_after_the_run_was_cancele
     assert not await store.cancel(lease.run_id, "why", "request-2")
 
 
+async def test_a_request_that_is_repeated_while_its_run_is_leased_changes_nothing(
+    store: Store, redis: RedisCommand, keys: Keys
+) -> None:
+    lease = await start_one(store)
+    await store.cancel(lease.run_id, "why", "request-1")
+    before = await everything(redis, keys)
+    for _ in range(200):
+        assert await store.cancel(lease.run_id, "why", "request-1")
+    assert await everything(redis, keys) == before, "there is still room for the requests of others"
+
+
 async def test_requests_without_an_id_are_not_taken_for_repeats(store: Store) -> None:
     run_id = await enqueue_one(store)
     assert await store.cancel(run_id, "", "")

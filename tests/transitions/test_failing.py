@@ -188,6 +188,15 @@ async def test_a_run_whose_time_is_over_goes_back_to_its_lane_for_its_handler(
     assert int(await redis("ZSCORE", keys.deadlines, lease.run_id)) == store.now_ms + HANDLER_MS
 
 
+async def test_a_run_whose_time_is_over_before_it_was_due_again_is_due_at_no_time(store: Store) -> None:
+    lease = await start_one(store)
+    await store.release(a_release(lease, delay_ms=2 * RUN_TIMEOUT_MS))
+    store.now_ms = START_MS + RUN_TIMEOUT_MS
+    assert (await store.expire(10)).count == 1
+    run = await store.read_run(lease.run_id)
+    assert (run.status, run.available_at_ms) == (RunStatus.QUEUED, None)
+
+
 async def test_a_waiting_run_whose_time_is_over_goes_back_to_its_lane_and_waits_no_more(
     store: Store, redis: RedisCommand, keys: Keys
 ) -> None:

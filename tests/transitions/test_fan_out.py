@@ -68,6 +68,21 @@ async def test_many_subscribers_are_started_a_hundred_at_a_time_and_all_ids_are_
     assert await queued(redis, keys) == list(emitted.run_ids)
 
 
+async def test_an_event_that_comes_again_after_its_window_is_kept_until_all_have_started(
+    store: Store, redis: RedisCommand, keys: Keys
+) -> None:
+    event = an_event(idempotency_ttl_ms=1000)
+    await store.emit_event(event)
+    assert int(await redis("PTTL", keys.emitted(event.event_id))) > 0
+    await subscribe(store, 101)
+    store.now_ms = START_MS + 1000
+    await store.emit_event(event)
+    assert int(await redis("PTTL", keys.emitted(event.event_id))) == -1
+
+    assert await fan_out_all(store) == [100, 1]
+    assert int(await redis("PTTL", keys.emitted(event.event_id))) > 0
+
+
 async def test_a_hundred_subscribers_take_one_script(store: Store, redis: RedisCommand, keys: Keys) -> None:
     await subscribe(store, 100)
     emitted = await store.emit_event(an_event())

@@ -93,6 +93,30 @@ async def test_the_end_of_a_function_that_failed_for_good_is_numbered_with_the_o
     assert numbers == {"retried": 0, "given up": 1, "sleep": 2, "event": 0}
 
 
+async def test_a_failure_that_is_reported_again_keeps_its_number_also_when_a_rival_has_ended_meanwhile(
+    store: Store,
+) -> None:
+    lease = await start_one(store)
+    await store.step_wait(some_waits(lease, a_sleep(ms=10), an_event_wait()))
+    failure = a_record(lease, a_failed_step("work", is_final=True), rivals=("sleep", "event"))
+    await store.record_step(failure)
+    store.now_ms = START_MS + 10
+    await store.fire_timers(100)
+
+    await store.record_step(failure)
+
+    numbers = {name: step.resolved_seq for name, step in (await steps_of(store, lease.run_id)).items()}
+    assert numbers == {"work": 1, "sleep": 2, "event": 0}
+
+
+async def test_another_failure_of_a_function_gets_a_number_of_its_own(store: Store) -> None:
+    lease = await start_one(store)
+    for message in ("first", "second"):
+        failed = a_failed_step("work", message, is_final=True)
+        await store.record_step(a_record(lease, failed, rivals=("sleep",)))
+    assert (await read_step(store, lease.run_id, "work")).resolved_seq == 2
+
+
 async def test_a_function_is_told_of_the_rival_that_was_first_with_its_value(store: Store) -> None:
     lease = await start_one(store)
     await store.step_wait(some_waits(lease, *in_race(an_event_wait("event"), a_sleep())))

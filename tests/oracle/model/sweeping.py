@@ -15,6 +15,9 @@ def sweep(moment: Moment, status: RunStatus, before_seq: int | None, limit: int,
     page = sorted((run for run in matching if before_seq is None or run.seq < before_seq), key=lambda run: -run.seq)[
         :limit
     ]
+    if damage and damage.what == "entry":
+        # Of a run that is not there: it is the last on the page, by its number.
+        return Swept(None, (Repair(damage.run_id, damage.what),))
     repairs = tuple(Repair(run.id, damage.what) for run in page if damage and run.id == damage.run_id)
     if damage and repairs:
         _repair(moment, damage)
