@@ -22,7 +22,7 @@ from tests.conftest import StartWorker
 from tests.tidy.test_docs import DOCS, blocks, rows, section, ticked
 
 WORKERS, WAITING, CLIENTS = DOCS / "workers.md", DOCS / "waiting.md", DOCS / "clients.md"
-GUIDES = (WORKERS, WAITING)
+GUIDES = (WORKERS, WAITING, DOCS / "semantics.md")
 CLAIM = re.compile(r"`await client\.execute\((\w+), (.+?)\)` is `(.+?)`[.;]")
 BLOCKS = [block for guide in GUIDES for block in blocks(guide, "python")]
 DEFINING = [block for block in BLOCKS if "@workflow" in block]
