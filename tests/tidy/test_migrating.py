@@ -130,6 +130,7 @@ async def test_the_view_on_the_page_for_celery_starts_its_run_at_the_commit(
     (run,) = await client.list_runs(workflow="charge").page()
     again = await client.start(shop.charge, shop.Order("A-20", 990), idempotency_key="charge A-20")
     assert (again.id, again.created, again.input_differs) == (run.id, False, False)
+    await asyncio.to_thread(view.redflow.close)
 
 
 def test_every_python_block_is_of_a_known_kind() -> None:
