@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import inspect
 import re
 import shlex
 import sys
@@ -15,6 +16,8 @@ import pytest
 
 from redflow_sdk import Client, Context, RunFailedError, workflow
 from redflow_server.cli import main
+from redflow_server.cli.exit_codes import MEANING
+from redflow_server.cli.program import NOUNS
 from redflow_server.domain.cron import CronRule
 from tests.conftest import StartWorker
 from tests.tidy.how_to import (
@@ -28,7 +31,7 @@ from tests.tidy.how_to import (
     run_in_place,
     workflows_of,
 )
-from tests.tidy.test_docs import blocks, rows, ticked
+from tests.tidy.test_docs import blocks, rows, section, ticked
 
 RUN_ELSEWHERE: Final[Mapping[str, str]] = {
     "test-workflows": "tests/testing/test_guide.py",
@@ -44,11 +47,37 @@ CLAIMS: Final = [(page, *claim) for page in RUN_HERE for claim in CLAIM.findall(
 
 
 def test_every_page_has_python_that_is_run() -> None:
+    """What defines workflows and what calls them is run below."""
     assert {page.stem for page in PAGES if not blocks(page, "python")} == WITHOUT_PYTHON.keys()
     assert RUN_ELSEWHERE.keys() <= {page.stem for page in PAGES}
 
 
+def test_every_page_says_what_comes_of_its_workflows() -> None:
+    """A failure handler shows it by what it prints."""
+    silent = [
+        page.stem for page in RUN_HERE if defining(page) and not calling(page) and not CLAIM.search(page.read_text())
+    ]
+    assert silent == ["failure-handlers"]
+
+
+def test_every_page_is_of_a_length_to_be_read_and_ends_with_where_to_go_on() -> None:
+    assert [page.stem for page in PAGES if not 15 <= len(page.read_text().splitlines()) <= 150] == []
+    links = {page.stem: section(page, "## See also").count("- [") for page in PAGES}
+    assert {stem: count for stem, count in links.items() if not 1 <= count <= 3} == {}
+
+
 # ---- workflows ----
+
+
+def test_every_option_of_a_workflow_is_in_its_table() -> None:
+    table = [ticked(row[0])[0] for row in rows(section(HOW_TO / "define-workflows.md", "## Options"))]
+    assert sorted(table) == sorted(name for name in inspect.signature(workflow).parameters if name != "function")
+
+
+def test_every_option_of_a_start_is_in_its_table() -> None:
+    table = [one for row in rows(section(HOW_TO / "start-runs.md", "## Options of a start")) for one in ticked(row[0])]
+    given = [name for name in inspect.signature(Client.start).parameters if name not in ("self", "workflow", "input")]
+    assert sorted(table) == sorted(given)
 
 
 @pytest.mark.parametrize("block", DEFINING, ids=lambda block: workflows_of(module_of(block))[0].name)
@@ -68,7 +97,8 @@ async def test_workflows_return_what_the_page_says(
     (block,) = [one for one in defining(page) if f"def {name}(" in one]
     module = module_of(block)
     await start_worker(*workflows_of(module))
-    output = await client.execute(getattr(module, name), ast.literal_eval(given), timeout=10)
+    value = eval(given, vars(module))  # of our own documents
+    output = await client.execute(getattr(module, name), value, timeout=10)
     assert output == ast.literal_eval(expected)
 
 
@@ -91,7 +121,7 @@ async def test_the_schedules_are_in_force(client: Client, start_worker: StartWor
 
 
 def test_the_expressions_of_schedules_are_such() -> None:
-    expressions = [one for row in rows((HOW_TO / "cron.md").read_text()) for one in ticked(row[0])]
+    expressions = [one for row in rows(section(HOW_TO / "cron.md", "## Expressions")) for one in ticked(row[0])]
     assert len(expressions) > 10
     for expression in expressions:
         CronRule.parse(expression, "")
@@ -101,7 +131,7 @@ async def test_the_failure_handler_prints_what_the_page_says(
     client: Client, start_worker: StartWorker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = HOW_TO / "failure-handlers.md"
-    (printed,) = re.findall(r"Here it prints:\n\n```\n(.*?)^```", page.read_text(), re.M | re.S)
+    (printed,) = re.findall(r"its worker prints:\n\n```\n(.*?)^```", page.read_text(), re.M | re.S)
     (pay,) = workflows_of(module_of(*defining(page)))
     await start_worker(pay)
     with pytest.raises(RunFailedError):
@@ -128,7 +158,8 @@ async def test_callers_print_what_stands_behind_their_lines(
 ) -> None:
     """A page without workflows of its own has those of a shop, with one order that is done."""
     module = module_of(*defining(page))
-    await start_worker(*(workflows_of(module) or [order]))
+    if not any("Worker(" in block for block in calling(page)):
+        await start_worker(*(workflows_of(module) or [order]))
     if not workflows_of(module):
         await client.execute(order, "A-17", timeout=10)
     monkeypatch.setenv("REDFLOW_TARGET", target)
@@ -156,6 +187,17 @@ async def test_a_run_that_has_failed_says_so_in_the_words_of_the_page(
     with pytest.raises(RunFailedError) as failed:
         await client.execute(fails, timeout=10)
     assert f"{failed.value}\n" == re.sub(r"run_\w+", failed.value.run_id, shown)
+
+
+def test_exit_codes_are_those_of_the_command_line() -> None:
+    table = {row[0]: row[1] for row in rows(section(HOW_TO / "command-line.md", "## Exit codes"))}
+    assert table == {str(int(code)): meaning for code, meaning in MEANING.items()}
+
+
+def test_every_command_is_in_the_table_of_commands() -> None:
+    text = (HOW_TO / "command-line.md").read_text().partition("## Exit codes")[0]
+    table = [one.removeprefix("redflow ") for row in rows(text) for one in ticked(row[0])]
+    assert sorted(table) == sorted(NOUNS)
 
 
 def test_occurrences_are_shown_as_on_the_page(capsys: pytest.CaptureFixture[str]) -> None:
