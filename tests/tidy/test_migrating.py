@@ -16,8 +16,8 @@ import pytest
 
 from redflow_sdk import Client, Middleware
 from tests.conftest import StartWorker
+from tests.tidy.how_to import CLAIM, module_of, workflows_of
 from tests.tidy.test_docs import DOCS, blocks, section
-from tests.tidy.test_snippets import CLAIM, module_of, workflows_of
 
 PAGES = sorted((DOCS / "migrating").glob("*.md"))
 SECTIONS = (
@@ -54,11 +54,12 @@ def stand_in_for_django(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], ob
         def atomic() -> Iterator[None]:
             yield
 
-    for name, attributes in {
+    stand_ins: dict[str, dict[str, object]] = {
         "django": {},
         "django.db": {"transaction": Transaction},
         "django.http": {"JsonResponse": lambda data, status: (status, data)},
-    }.items():
+    }
+    for name, attributes in stand_ins.items():
         module = ModuleType(name)
         vars(module).update(attributes)
         monkeypatch.setitem(sys.modules, name, module)
