@@ -108,6 +108,10 @@ class BlockingSteps:
     ) -> Event[T] | None: ...
     @overload
     def wait_for_event(
+        self, name: str, event: str, *, payload_type: object, key: str | None = None, timeout: float | None = None
+    ) -> Event[object] | None: ...
+    @overload
+    def wait_for_event(
         self, name: str, event: str, *, key: str | None = None, timeout: float | None = None
     ) -> Event[JsonValue] | None: ...
     def wait_for_event(
@@ -126,6 +130,8 @@ class BlockingSteps:
 
     @overload
     def token(self, name: str, output_type: type[T], *, timeout: float | None = None) -> BlockingToken[T]: ...
+    @overload
+    def token(self, name: str, output_type: object, *, timeout: float | None = None) -> BlockingToken[object]: ...
     @overload
     def token(self, name: str, *, timeout: float | None = None) -> BlockingToken[JsonValue]: ...
     def token(self, name: str, output_type: Value = Value, *, timeout: float | None = None) -> BlockingToken[Value]:

@@ -121,6 +121,10 @@ class Steps:
     ) -> Event[T] | None: ...
     @overload
     async def wait_for_event(
+        self, name: str, event: str, *, payload_type: object, key: str | None = None, timeout: float | None = None
+    ) -> Event[object] | None: ...
+    @overload
+    async def wait_for_event(
         self, name: str, event: str, *, key: str | None = None, timeout: float | None = None
     ) -> Event[JsonValue] | None: ...
     async def wait_for_event(
@@ -146,6 +150,8 @@ class Steps:
 
     @overload
     async def token(self, name: str, output_type: type[T], *, timeout: float | None = None) -> Token[T]: ...
+    @overload
+    async def token(self, name: str, output_type: object, *, timeout: float | None = None) -> Token[object]: ...
     @overload
     async def token(self, name: str, *, timeout: float | None = None) -> Token[JsonValue]: ...
     async def token(self, name: str, output_type: Value = Value, *, timeout: float | None = None) -> Token[Value]:

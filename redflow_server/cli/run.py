@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from typing import Any, Final, get_args
+from typing import Final, get_args
 
-from redflow_sdk import CanceledError, RunFailedError, RunHandle
+from redflow_sdk import CanceledError, JsonValue, RunFailedError, RunHandle
 from redflow_sdk.records import RunStatus
 from redflow_server.cli import run_views
 from redflow_server.cli.arguments import add_verb, text, whole
@@ -158,7 +158,7 @@ async def _result(connection: Connection, arguments: argparse.Namespace) -> Exit
 
 async def _print_output(
     connection: Connection,
-    handle: RunHandle[Any],  # Any: JSON
+    handle: RunHandle[JsonValue],
     arguments: argparse.Namespace,
 ) -> ExitCode:
     timeout_s: float | None = arguments.timeout

@@ -24,6 +24,7 @@ def waits(ctx: BlockingContext, order: Order) -> Receipt:
     assert_type(ctx.step.wait_for_event("any", "paid"), Event[JsonValue] | None)
     assert_type(ctx.step.wait_for_event("paid", "paid", payload_type=Order), Event[Order] | None)
     assert_type(ctx.step.token("any-token").result(), JsonValue)
+    assert_type(ctx.step.token("either", Order | Receipt).result(), object)
     token = ctx.step.token("approve", Receipt)
     assert_type(token, BlockingToken[Receipt])
     return token.result()

@@ -76,6 +76,10 @@ async def events(ctx: Context, order: Order) -> None:
     assert_type(await ctx.step.wait_for_event("dict", "paid", payload_type=Address), Event[Address] | None)
     assert_type(await ctx.step.wait_for_event("list", "paid", payload_type=list[Order]), Event[list[Order]] | None)
 
+    either = await ctx.step.wait_for_event("either", "paid", payload_type=Order | Receipt)
+    if either is not None and isinstance(either.payload, Order):
+        assert_type(either.payload, Order)
+
     assert_type(await ctx.step.emit_event("event", "paid", order, key="o-7", idempotency_ttl=5), list[str])
     assert_type(await ctx.step.schedule_event("later", "paid", available_at=datetime.now(UTC)), list[str])
 
@@ -85,6 +89,9 @@ async def tokens(ctx: Context) -> None:
     assert_type(token, Token[Receipt])
     assert_type(await ctx.step.run("ask", str.upper, token), str)
     assert_type(await (await ctx.step.token("any-token")).result(), JsonValue)
+    either = await (await ctx.step.token("union", Order | None)).result()
+    if isinstance(either, Order):
+        assert_type(either, Order)
     try:
         assert_type(await token.result(), Receipt)
     except TokenFailedError as error:

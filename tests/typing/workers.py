@@ -18,6 +18,7 @@ from redflow_sdk import (
     Worker,
     WorkerHealth,
 )
+from redflow_sdk.workflow import AnyWorkflow
 from tests.typing.definitions import charge, load, resize, send, sweep, tidy
 
 
@@ -74,6 +75,10 @@ codecs: list[PayloadCodec] = [Reversed(), Keyed("a")]
 Client(codec=Reversed(), middleware=[Trace()])
 SyncClient(codec=Keyed("a"), middleware=(Trace(),))
 Worker(workflows=[send], codec=Reversed(), middleware=[Trace()])
+
+
+flows: list[AnyWorkflow] = [charge, sweep, resize, tidy]
+Worker(workflows=flows)
 
 
 async def works() -> None:
