@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from redflow_sdk.blocking_steps import BlockingSteps
 from redflow_sdk.errors import RunCanceledError
@@ -12,7 +12,6 @@ from redflow_sdk.steps import Steps
 
 if TYPE_CHECKING:
     from redflow_sdk._step_calls import StepRunner
-    from redflow_sdk._types import Value
     from redflow_sdk.records import Failure
 
 
@@ -35,8 +34,8 @@ class Context:
     """The first argument of an `async def` handler."""
 
     def __init__(self, run: RunInfo, runner: StepRunner) -> None:
-        self.run = run
-        self.step = Steps(runner)
+        self.run: Final = run
+        self.step: Final = Steps(runner)
         self._runner = runner
 
     @property
@@ -49,8 +48,8 @@ class BlockingContext:
     """The first argument of a `def` handler, which runs in a thread."""
 
     def __init__(self, run: RunInfo, runner: StepRunner) -> None:
-        self.run = run
-        self.step = BlockingSteps(runner)
+        self.run: Final = run
+        self.step: Final = BlockingSteps(runner)
         self._runner = runner
 
     @property
@@ -74,6 +73,6 @@ class FailureContext:
     """
 
     run: RunInfo
-    input: Value
+    input: object
     error: BaseException
     failure: Failure

@@ -14,7 +14,7 @@ MAX_SECONDS: Final = 100 * 366 * 86400.0
 class RedflowError(Exception):
     """The root of this module's exceptions. `reason` is the gateway's stable word for it, where there is one."""
 
-    reason = ""
+    reason: str = ""
 
     def __init__(self, message: str = "", reason: str = "") -> None:
         super().__init__(message)
@@ -97,7 +97,7 @@ class InputValidationError(NonRetriableError):
 
     def __init__(self, message: str, details: list[dict[str, str]] | None = None) -> None:
         super().__init__(message)
-        self.details = details or []
+        self.details: list[dict[str, str]] = details or []
 
 
 # ---- raised to clients ----

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Generic, Literal, TypeVar
+from typing import Final, Generic, Literal, TypeAlias, TypeVar
 
-from redflow_sdk._types import Json
+from redflow_sdk._types import JsonValue
 from redflow_sdk.retry import RetryPolicy
 
 T_co = TypeVar("T_co", covariant=True)
@@ -49,6 +49,10 @@ class Payload:
         return dict(self.metadata).get(CODEC_MARK, "") if self.metadata else ""
 
 
+Recorded: TypeAlias = JsonValue | Payload | bytes
+"""A value on record: decoded JSON, a Payload that its reader has no codec for, or the bytes of what is no JSON."""
+
+
 @dataclass(frozen=True, slots=True)
 class Event(Generic[T_co]):
     """An event that a wait has got. `key` is None for one without; `time` is when it was emitted, aware, in UTC."""
@@ -77,7 +81,7 @@ class Failure:
     kind: FailureKind = "error"
     traceback: str = ""
     language: str = ""
-    details: Json = None
+    details: Recorded = None
     cause: Failure | None = None
     no_retry: bool = False
     retry_after: float | None = None
@@ -97,8 +101,8 @@ class WaitingFor:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run. `input` and `output` are decoded JSON, or a Payload that its reader has no codec for; listings leave them
-    out.
+    """A run. `input` and `output` are decoded JSON, a Payload that its reader has no codec for, or the bytes of what is
+    no JSON; listings leave them out.
     """
 
     id: str
@@ -108,8 +112,8 @@ class Run:
     attempt: int
     max_attempts: int
     created_at: datetime
-    input: Json = None
-    output: Json = None
+    input: Recorded = None
+    output: Recorded = None
     failure: Failure | None = None
     priority: int = 0
     available_at: datetime | None = None
@@ -143,7 +147,7 @@ class Step:
     kind: str
     status: StepStatus
     attempt: int
-    output: Json = None
+    output: Recorded = None
     failure: Failure | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
@@ -164,7 +168,7 @@ class CronTrigger:
     id: str
     expression: str
     timezone: str = ""
-    input: Json = None
+    input: Recorded = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +205,7 @@ class WorkflowInfo:
     cron: tuple[CronTrigger, ...] = ()
     events: tuple[str, ...] = ()
     """Each event of one of these names starts a run."""
-    input_schema: Json = None
+    input_schema: Recorded = None
     digest: str = ""
 
 

@@ -35,7 +35,7 @@ class Workflow(Generic[InputT, OutputT]):
     """A registered function. Made by `@workflow`; call `client.start(it, input)` to run it."""
 
     name: str
-    function: Function
+    function: Callable[..., object]
     queue: str
     retry: RetryPolicy | None
     events: tuple[str, ...]
@@ -46,7 +46,7 @@ class Workflow(Generic[InputT, OutputT]):
     output_type: object
     is_async: bool
     cron: tuple[Cron, ...] = ()
-    on_failure: Function | None = None
+    on_failure: Callable[[FailureContext], object] | None = None
     failure_handler_timeout: float | None = None
 
     @property

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from redflow_sdk._messages import Assignment, RunStart, StepSnapshot, Stop, Wait
-from redflow_sdk._types import Json
+from redflow_sdk._types import JsonValue
 from redflow_sdk.records import Failure, Payload, RunStatus
 from redflow_sdk.testing._clock import Due, VirtualClock
 from redflow_sdk.workflow import AnyWorkflow
@@ -130,7 +130,7 @@ class EmittedEvent:
     """An event that a run has emitted, when, and the ids of the runs it started; `available_at` is when those begin."""
 
     name: str
-    payload: Json
+    payload: JsonValue
     key: str | None
     time: datetime
     available_at: datetime | None

@@ -1,7 +1,8 @@
-"""The numbers of docs/semantics.md are those of the code, and its caller that repeats a start starts once."""
+"""The numbers of docs/semantics.md are those of the code, and its examples do what stands beside them."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import math
 import re
@@ -17,8 +18,8 @@ from redflow_server.domain.cron import CronRule
 from redflow_server.domain.registry import FAILURE_HANDLER_MS
 from redflow_server.domain.timing import Timing
 from tests.conftest import StartWorker
-from tests.tidy.test_docs import DOCS, blocks, rows, section, ticked
-from tests.tidy.test_snippets import module_of, workflows_of
+from tests.tidy.how_to import CLAIM, calling, defining, module_of, workflows_of
+from tests.tidy.test_docs import DOCS, rows, section, ticked
 
 PAGE = DOCS / "semantics.md"
 
@@ -75,11 +76,17 @@ def test_schedules_come_as_the_table_says_when_clocks_change() -> None:
         assert ticked(in_overlap) == occurrences(expression, overlap)
 
 
-async def test_the_caller_that_repeats_a_start_starts_once(client: Client, start_worker: StartWorker) -> None:
-    (defining,) = [block for block in blocks(PAGE, "python") if 'name="pay-once"' in block]
-    (calling,) = [block for block in blocks(PAGE, "python") if "async def place(" in block]
-    await start_worker(*workflows_of(module_of(defining)))
-    place = module_of(calling).place
+async def test_workflows_return_what_the_page_says_and_a_start_that_is_repeated_starts_once(
+    client: Client, start_worker: StartWorker
+) -> None:
+    module = module_of(*defining(PAGE))
+    await start_worker(*workflows_of(module))
+    claims = CLAIM.findall(PAGE.read_text())
+    assert len(claims) == len(defining(PAGE))
+    for name, given, expected in claims:
+        value = ast.literal_eval(given)
+        assert await client.execute(getattr(module, name), value, timeout=10) == ast.literal_eval(expected)
+
+    place = module_of(*calling(PAGE)).place
     first, second = await place(client, "A-17", 500), await place(client, "A-17", 500)
     assert (first.id, first.created, second.created) == (second.id, True, False)
-    assert await first.result(timeout=10) == 500
