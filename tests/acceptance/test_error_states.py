@@ -249,7 +249,7 @@ async def test_a_canceled_run_ends_as_canceled_whatever_its_clean_up_raises(
 
 
 def test_the_guide_has_a_row_for_each_and_no_other() -> None:
-    table = rows(section(DOCS / "workers.md", "### What may be raised"))
+    table = rows(section(DOCS / "how-to" / "retries.md", "## What may be raised"))
     for row in table:
         told = [case for case in CASES.values() if row[0].startswith(case.row)]
         assert told, row
