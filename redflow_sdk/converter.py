@@ -5,7 +5,8 @@ pydantic models (by their aliases) as objects, named tuples as lists, datetime, 
 seconds, UUID and Decimal as text, Enum by its value. Anything else is refused with the place where it stands.
 
 Read: JSON as it is, or as the annotation says: the types above, set and frozenset, Sequence, Mapping and the like,
-Optional, Union (the first type that fits), Literal, TypedDict, NewType, Annotated, and generic classes of these.
+Optional, Union (the first type that writes such a value, else the first that fits), Literal, TypedDict, NewType,
+Annotated, and generic classes of these.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import product
 
 import pytest
 
@@ -22,6 +21,7 @@ from redflow_sdk import (
     Run,
     RunCanceledError,
     RunFailedError,
+    RunHandle,
     workflow,
 )
 from tests.conftest import StartWorker
@@ -228,24 +228,28 @@ async def cleans_up_in_step(ctx: Context, case: str) -> None:
     await ctx.step.run("cleans up", step)
 
 
-async def test_a_canceled_run_ends_as_canceled_whatever_its_clean_up_raises(
-    client: Client, start_worker: StartWorker
-) -> None:
-    handlers = (cleans_up, cleans_up_in_thread, cleans_up_in_step)
-    await start_worker(*handlers, quick, concurrency=1)
+async def canceled_at_work(client: Client, name: str, case: str) -> Run:
+    handle: RunHandle[object] = await client.start(name, case)
 
     async def is_running() -> bool:
         return (await handle.get()).status == "running"
 
-    for handler, case in product(handlers, ("exception", "no retry", "exit", "group", "5 MB")):
-        handle = await client.start(handler.name, case)
-        await eventually(is_running)
-        await handle.cancel()
-        with pytest.raises(CanceledError):
-            await handle.result(timeout=5)
-        run = await handle.get()
-        assert (run.status, run.attempt) == ("canceled", 1), (handler.name, case)
-        assert await client.execute(quick, timeout=5) == "quick", (handler.name, case)
+    await eventually(is_running)
+    await handle.cancel()
+    with pytest.raises(CanceledError):
+        await handle.result(timeout=5)
+    return await handle.get()
+
+
+@pytest.mark.parametrize("handler", [cleans_up, cleans_up_in_thread, cleans_up_in_step], ids=lambda it: it.name)
+async def test_a_canceled_run_ends_as_canceled_whatever_its_clean_up_raises(
+    handler: object, client: Client, start_worker: StartWorker
+) -> None:
+    await start_worker(handler, quick, concurrency=1)
+    for case in ("exception", "no retry", "exit", "group", "5 MB"):
+        run = await canceled_at_work(client, handler.name, case)  # type: ignore[attr-defined]  # a workflow
+        assert (run.status, run.attempt) == ("canceled", 1), case
+        assert await client.execute(quick, timeout=5) == "quick", case
 
 
 def test_the_guide_has_a_row_for_each_and_no_other() -> None:
