@@ -246,7 +246,7 @@ class Client:
         Raises TokenNotFoundError, NotWaitingError when it was completed with something else, has timed out, or its run
         has ended, and SerializationError, UnavailableError.
         """
-        await self._complete(token, self.sealing.sealed("the output", Payload(converter.encode(output))))
+        await self._complete(token, self.sealing.sealed("the output", Payload(converter.encode(output, "the output"))))
 
     async def fail_token(self, token: str, message: str, *, type: str = "TokenFailed") -> None:
         """Fails the step that waits for the token: it raises TokenFailedError. Otherwise like `complete_token`."""

@@ -30,16 +30,16 @@ from redflow_sdk.errors import InputValidationError, SerializationError
 SHOWN_FAULTS: Final = 5
 
 
-def encode(value: object) -> bytes:
-    """The value as JSON in UTF-8. Raises SerializationError that names the place at fault."""
+def encode(value: object, what: str = "a value") -> bytes:
+    """The value as JSON in UTF-8. Raises SerializationError that names the value by `what`, and the place at fault."""
     try:
         return _ENCODER.encode(plain(value)).encode()
     except Unwritable as error:
-        raise SerializationError(f"cannot be written as JSON: ${error.place} is {error}") from error
+        raise SerializationError(f"{what} cannot be written as JSON: ${error.place} is {error}") from error
     except RecursionError as error:
-        raise SerializationError("cannot be written as JSON: $ is nested too deeply") from error
+        raise SerializationError(f"{what} cannot be written as JSON: $ is nested too deeply") from error
     except ValueError as error:  # an int of more digits than Python converts
-        raise SerializationError(f"cannot be written as JSON: {error}") from error
+        raise SerializationError(f"{what} cannot be written as JSON: {error}") from error
 
 
 def decode(data: bytes, annotation: Annotation = Any, describe: Describe = with_glimpse) -> Value:

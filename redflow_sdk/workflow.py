@@ -69,7 +69,7 @@ class Workflow(Generic[InputT, OutputT]):
         """The input as JSON, if it fits. Raises InputValidationError, SerializationError."""
         if not self.takes_input and value is not None:
             raise InputValidationError(f"workflow {self.name!r} takes no input; got {type(value).__name__}")
-        data = encode(value)
+        data = encode(value, f"the input of workflow {self.name!r}")
         try:
             decode(data, self.input_type, describe)
         except InputValidationError as error:
