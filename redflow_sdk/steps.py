@@ -78,7 +78,7 @@ class Steps:
 
         The value comes back as JSON makes it, typed by the function's return annotation. `timeout` is in seconds, for
         each call. With `retry` a call that fails is repeated within this attempt of the run, as often as the policy
-        says, by whichever worker has the run; before a delay of more than a second the run is set aside.
+        says, by whichever worker has the run; before a delay of a second or more the run is set aside.
         A `def` function runs in a thread. Raises what the function raises, TimeoutError, SerializationError for a
         value that JSON cannot have, DuplicateStepError for a name that this run has used, and CancelledError when
         the run is canceled or lost.

@@ -132,7 +132,7 @@ async def test_one_in_a_task_of_a_group_ends_its_run_too(client: Client, start_w
 
 
 def test_the_guide_has_a_row_for_each_and_no_other() -> None:
-    table = rows(section(DOCS / "workers.md", "### What may be raised"))
+    table = rows(section(DOCS / "how-to" / "retries.md", "## What may be raised"))
     for row in table:
         told = [case for case in CASES.values() if row[0].startswith(case.row)]
         assert told, row
