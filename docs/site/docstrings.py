@@ -9,11 +9,13 @@ import ast
 import re
 import textwrap
 from collections.abc import Iterator
-from typing import get_origin
+from typing import TYPE_CHECKING, get_origin
 
 from public_names import FOR_ITSELF, spoken
-from sphinx.application import Sphinx
-from sphinx.ext.autodoc import Options
+
+if TYPE_CHECKING:  # the tests of this module do without
+    from sphinx.application import Sphinx
+    from sphinx.ext.autodoc import Options
 
 CODE = re.compile(r"`([^`]+)`")
 CAMEL_CASE = re.compile(r"(?<![\w.])(?:[A-Z][a-z]+){2,}(?![\w(])")
