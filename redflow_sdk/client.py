@@ -74,8 +74,8 @@ class RunList:
 class Client:
     """Talks to a gateway at `target` (`host:port`; default REDFLOW_TARGET, or localhost:7379).
 
-    Connects with the first call. One serves any number of tasks of one event loop. Calls are repeated while the gateway
-    is away, at most for 15 s; then they raise UnavailableError. `codec` encodes all values that are sent, and decodes
+    Connects with the first call. One serves any number of tasks. Calls are repeated while the gateway is away, at most
+    for 15 s; then they raise UnavailableError. `codec` encodes all values that are sent, and decodes
     those that come; one that it does not decode is given as a Payload. `middleware` is told of starts and events.
     Raises InvalidInputError for arguments that make no sense.
 
@@ -91,8 +91,7 @@ class Client:
         middleware: Sequence[Middleware] = (),
     ) -> None:
         self._connection = ClientConnection(target_or_default(target))
-        self.sealing = Sealing(codec, "client")
-        """What the codec does; for the SDK itself."""
+        self.sealing = Sealing(codec, "client")  # of no use to others
         self._around = Around(middleware)
 
     async def _ask(self, question: Callable[[ClientLink], Coroutine[Value, Value, T]]) -> T:

@@ -13,7 +13,9 @@ if TYPE_CHECKING:  # a context holds steps, which tell of themselves here
 
 
 class CallNext(Protocol):
-    """Calls the next middleware, and the last one the handler or the step's function; gives what that returns."""
+    """`await call_next()` calls the next middleware, and the last one the handler or the step's function; it gives what
+    that returns, and raises what that raises. To be awaited once.
+    """
 
     def __call__(self) -> Awaitable[Value]:
         """To be awaited, once."""

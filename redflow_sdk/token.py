@@ -19,7 +19,7 @@ class _Completable(str, Generic[OutputT]):
 
     @classmethod
     def of(cls, text: str, call: WaitCall, runner: StepRunner) -> Self:
-        """A token that is completed by `call`."""
+        """A token that is completed by `call`; for the SDK itself."""
         token = cls(text)
         token._call, token._runner = call, runner
         return token

@@ -16,7 +16,7 @@ from redflow_sdk.version import VERSION  # noqa: E402  # found by the path above
 project = "redflow gateway"
 version = release = VERSION
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "docstrings", "generated", "links", "navigation"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "docstrings", "generated", "links", "navigation", "type_names"]
 include_patterns = ["*.md", "benchmarks/*.md", "docs/**.md", "redflow_server/**.md", "tests/**.md"]
 exclude_patterns = [".*", "build", "**/__pycache__"]
 root_doc = "docs/README"

@@ -9,9 +9,10 @@ import ast
 import re
 import textwrap
 from collections.abc import Iterator
+from itertools import groupby
 from typing import TYPE_CHECKING, get_origin
 
-from public_names import FOR_ITSELF, spoken
+from public_names import FOR_ITSELF, named, spoken
 
 if TYPE_CHECKING:  # the tests of this module do without
     from sphinx.application import Sphinx
@@ -25,15 +26,18 @@ GIVEN: set[str] = set()
 
 def as_rst(text: str, owner: str) -> Iterator[str]:
     """The lines of a docstring of `owner`, a class or something in it, in reStructuredText."""
-    for block in re.split(r"\n{2,}", text.strip("\n")):
-        if block.startswith("    ") or _is_python(block):
-            yield from (".. code-block:: python", "", *textwrap.indent(textwrap.dedent(block), "   ").splitlines(), "")
+    for is_example, blocks in groupby(re.split(r"\n{2,}", text.strip("\n")), key=_is_example):
+        joined = "\n\n".join(blocks)
+        if is_example:
+            yield from (".. code-block:: python", "", *textwrap.indent(textwrap.dedent(joined), "   ").splitlines(), "")
         else:
-            yield from (*_prose(block, owner).splitlines(), "")
+            yield from (*_prose(joined, owner).splitlines(), "")
 
 
-def _is_python(block: str) -> bool:
+def _is_example(block: str) -> bool:
     """Of a docstring of one sentence and an example, Python itself takes away what the example is indented by."""
+    if block.startswith("    "):
+        return True
     try:
         return bool(ast.parse(block))
     except SyntaxError:
@@ -56,8 +60,7 @@ def _link_of_match(name: re.Match[str]) -> str:
 def _code(code: str, owner: str) -> str:
     """A literal, or a link to what it names: a name of the reference, or a member of the class that is described."""
     code = " ".join(code.split())
-    names = spoken()
-    full = names.get(code) if "." in code or not code.islower() else names.get(f"{owner}.{code}")
+    full = named(code) or spoken().get(f"{owner}.{code}")
     return f":py:obj:`{code} <{full}>`\0" if full else f"``{code}``\0"
 
 

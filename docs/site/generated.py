@@ -26,13 +26,10 @@ def _described(name: str) -> list[str]:
         return [f".. auto{'function' if inspect.isroutine(thing) else 'data'}:: {name}", ""]
     kind = "exception" if issubclass(thing, BaseException) else "class"
     bases = any(base is not object and base.__module__ != "typing" for base in thing.__bases__)
-    options = [
-        "members",
-        "inherited-members: RedflowError, BaseException, str",
-        *(["show-inheritance"] if bases else []),
-    ]
-    options += ["undoc-members"] if dataclasses.is_dataclass(thing) else []  # fields whose names say it all
-    return [f".. auto{kind}:: {name}", *(f"   :{option}:" for option in options), ""]
+    options = [":members:", ":inherited-members: RedflowError, BaseException, str"]
+    options += [":show-inheritance:"] if bases else []
+    options += [":undoc-members:"] if dataclasses.is_dataclass(thing) else []  # fields whose names say it all
+    return [f".. auto{kind}:: {name}", *(f"   {option}" for option in options), ""]
 
 
 def _fill(app: Sphinx, docname: str, source: list[str]) -> None:

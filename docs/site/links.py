@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import sources
 from docutils import nodes
-from public_names import spoken
+from public_names import named
 from sources import ROOT
 from sphinx import addnodes
 from sphinx.application import Sphinx
@@ -64,8 +64,7 @@ class Links(SphinxTransform):
         link.replace_self(reference)
 
     def _name(self, code: nodes.literal) -> None:
-        text = code.astext()
-        full = spoken().get(text) if "." in text or not text.islower() else None
+        full = named(code.astext())
         if full is None or isinstance(
             code.parent, nodes.reference | addnodes.pending_xref | nodes.title | nodes.inline
         ):

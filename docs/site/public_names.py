@@ -37,6 +37,15 @@ def spoken() -> dict[str, str]:
     return names
 
 
+def named(code: str) -> str | None:
+    """The full name of what a piece of code names: a listed class, or a member of one, be there such or not."""
+    names = spoken()
+    owner, dot, member = code.partition(".")
+    if dot and owner in names and not owner.islower() and member.isidentifier():
+        return f"{names[owner]}.{member}"
+    return None if code.islower() else names.get(code)
+
+
 def found(full: str) -> object:
     """The object of a full name."""
     module, _, name = full.rpartition(".")

@@ -114,7 +114,7 @@ def test_prose_of_docstrings_has_code_and_links(written: str, shown: str) -> Non
 
 @pytest.mark.parametrize("prose", ["Greets.", "Greets.\n    Loudly."])
 def test_an_example_of_a_docstring_is_code_whatever_stands_before_it(prose: str) -> None:
-    example = "if greet():\n    pass"
+    example = "def greet():\n    pass\n\n    # as quietly"
     shown = rst(f"{prose}\n\n{textwrap.indent(example, ' ' * 8)}\n    ")
     assert shown.endswith(".. code-block:: python\n\n" + textwrap.indent(example, "   "))
 
