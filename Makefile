@@ -66,6 +66,8 @@ check: .venv/ready .venv-stubs/ready docs ## lint, types, import contracts, fres
 	.venv/bin/ruff format --check --quiet .
 	.venv/bin/ruff check --quiet .
 	.venv/bin/mypy
+	.venv/bin/mypy tests/typing
+	.venv/bin/basedpyright
 	.venv/bin/lint-imports
 	.venv/bin/pytest -q tests/tidy
 

@@ -22,7 +22,7 @@ from redflow_sdk._step_calls import EmitCall, check_aware, emit_call
 from redflow_sdk._transport.calls import ANSWER_TIME, CALL_TIMEOUT, WAIT_SLICE, Calls, RunsPage
 from redflow_sdk._transport.channel import target_or_default
 from redflow_sdk._transport.starts import Start, Started
-from redflow_sdk._types import Value
+from redflow_sdk._types import Given, JsonValue, Value
 from redflow_sdk.codec import PayloadCodec
 from redflow_sdk.errors import InvalidInputError, RunNotFoundError, TokenNotFoundError
 from redflow_sdk.handle import RunHandle
@@ -91,7 +91,7 @@ class Client:
         middleware: Sequence[Middleware] = (),
     ) -> None:
         self._connection = ClientConnection(target_or_default(target))
-        self.sealing = Sealing(codec, "client")  # of no use to others
+        self.sealing: Final = Sealing(codec, "client")  # of no use to others
         self._around = Around(middleware)
 
     async def _ask(self, question: Callable[[ClientLink], Coroutine[Value, Value, T]]) -> T:
@@ -106,8 +106,22 @@ class Client:
     @overload
     async def start(
         self,
+        workflow: Workflow[None, OutputT],
+        input: None = None,
+        *,
+        idempotency_key: str | None = None,
+        idempotency_ttl: float | None = None,
+        available_at: datetime | None = None,
+        queue: str | None = None,
+        priority: int = 0,
+        max_attempts: int | None = None,
+        on_input_mismatch: Literal["return", "reject"] = "return",
+    ) -> RunHandle[OutputT]: ...
+    @overload
+    async def start(
+        self,
         workflow: Workflow[InputT, OutputT],
-        input: InputT = ...,
+        input: Given[InputT],
         *,
         idempotency_key: str | None = None,
         idempotency_ttl: float | None = None,
@@ -121,7 +135,7 @@ class Client:
     async def start(
         self,
         workflow: str,
-        input: object = ...,
+        input: object = None,
         *,
         idempotency_key: str | None = None,
         idempotency_ttl: float | None = None,
@@ -130,7 +144,7 @@ class Client:
         priority: int = 0,
         max_attempts: int | None = None,
         on_input_mismatch: Literal["return", "reject"] = "return",
-    ) -> RunHandle[Value]: ...
+    ) -> RunHandle[JsonValue]: ...
     async def start(
         self,
         workflow: AnyWorkflow | str,
@@ -180,10 +194,14 @@ class Client:
 
     @overload
     async def execute(
-        self, workflow: Workflow[InputT, OutputT], input: InputT = ..., *, timeout: float | None = None
+        self, workflow: Workflow[None, OutputT], input: None = None, *, timeout: float | None = None
     ) -> OutputT: ...
     @overload
-    async def execute(self, workflow: str, input: object = ..., *, timeout: float | None = None) -> Value: ...
+    async def execute(
+        self, workflow: Workflow[InputT, OutputT], input: Given[InputT], *, timeout: float | None = None
+    ) -> OutputT: ...
+    @overload
+    async def execute(self, workflow: str, input: object = None, *, timeout: float | None = None) -> JsonValue: ...
     async def execute(
         self, workflow: AnyWorkflow | str, input: object = None, *, timeout: float | None = None
     ) -> Value:
@@ -270,7 +288,7 @@ class Client:
         """The cron schedules in force, of one workflow by its name or of all, in the order of workflows' names."""
         return [*map(self.sealing.opened_schedule, await self._call(Calls.list_schedules, workflow or ""))]
 
-    def handle(self, run_id: str) -> RunHandle[Value]:
+    def handle(self, run_id: str) -> RunHandle[JsonValue]:
         """The handle of a run by its id. Asks nobody: whether there is such a run its methods say. Its output is plain
         JSON.
         """

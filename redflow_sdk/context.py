@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from redflow_sdk.blocking_steps import BlockingSteps
 from redflow_sdk.errors import RunCanceledError
@@ -12,7 +12,6 @@ from redflow_sdk.steps import Steps
 
 if TYPE_CHECKING:
     from redflow_sdk._step_calls import StepRunner
-    from redflow_sdk._types import Value
     from redflow_sdk.records import Failure
 
 
@@ -47,8 +46,8 @@ class Context:
     """What it may ask of its steps."""
 
     def __init__(self, run: RunInfo, runner: StepRunner) -> None:
-        self.run = run
-        self.step = Steps(runner)
+        self.run: Final = run
+        self.step: Final = Steps(runner)
         self._runner = runner
 
     @property
@@ -73,8 +72,8 @@ class BlockingContext:
     """What it may ask of its steps."""
 
     def __init__(self, run: RunInfo, runner: StepRunner) -> None:
-        self.run = run
-        self.step = BlockingSteps(runner)
+        self.run: Final = run
+        self.step: Final = BlockingSteps(runner)
         self._runner = runner
 
     @property
@@ -101,7 +100,7 @@ class FailureContext:
 
     run: RunInfo
     """The run that has failed."""
-    input: Value
+    input: object
     """Its input, typed by the workflow where it fits."""
     error: BaseException
     """The exception itself where the handler has just raised it. Where it is on record only, it is the built-in of its

@@ -14,7 +14,7 @@ MAX_SECONDS: Final = 100 * 366 * 86400.0
 class RedflowError(Exception):
     """The root of the SDK's exceptions: `except RedflowError` catches them all."""
 
-    reason = ""
+    reason: str = ""
     """The gateway's stable word for it, such as `RUN_NOT_FOUND`; empty where there is none."""
 
     def __init__(self, message: str = "", reason: str = "") -> None:
@@ -123,7 +123,7 @@ class InputValidationError(NonRetriableError):
 
     def __init__(self, message: str, details: list[dict[str, str]] | None = None) -> None:
         super().__init__(message)
-        self.details = details or []
+        self.details: list[dict[str, str]] = details or []
 
 
 # ---- raised to clients ----

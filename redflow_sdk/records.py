@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Generic, Literal, TypeVar
+from typing import Final, Generic, Literal, TypeAlias, TypeVar
 
-from redflow_sdk._types import Json
+from redflow_sdk._types import JsonValue
 from redflow_sdk.retry import RetryPolicy
 
 T_co = TypeVar("T_co", covariant=True)
@@ -69,6 +69,10 @@ class Payload:
         return dict(self.metadata).get(CODEC_MARK, "") if self.metadata else ""
 
 
+Recorded: TypeAlias = JsonValue | Payload | bytes
+"""A value on record: decoded JSON, a Payload that its reader has no codec for, or the bytes of what is no JSON."""
+
+
 @dataclass(frozen=True, slots=True)
 class Event(Generic[T_co]):
     """An event that a wait has got."""
@@ -105,7 +109,7 @@ class Failure:
     """The way through the user's code, as text; empty where there is none, such as for causes."""
     language: str = ""
     """That of the code that failed, such as `python`; empty when the gateway itself has said so."""
-    details: Json = None
+    details: Recorded = None
     """JSON about it, such as the fields of an input that does not fit. A Payload where there is no codec for it."""
     cause: Failure | None = None
     """What has led to it."""
@@ -150,9 +154,9 @@ class Run:
     max_attempts: int
     """Attempts in all, the first one included."""
     created_at: datetime
-    input: Json = None
-    """Decoded JSON; a Payload that its reader has no codec for."""
-    output: Json = None
+    input: Recorded = None
+    """Decoded JSON; a Payload that its reader has no codec for; the bytes of what is no JSON."""
+    output: Recorded = None
     """As `input`; None until the run has succeeded. `RunHandle.result` gives it typed."""
     failure: Failure | None = None
     """How the last attempt that failed has failed: of a run that goes on, too."""
@@ -204,8 +208,8 @@ class Step:
     status: StepStatus
     attempt: int
     """The attempt of the run that wrote the record."""
-    output: Json = None
-    """Decoded JSON; a Payload that its reader has no codec for."""
+    output: Recorded = None
+    """Decoded JSON; a Payload that its reader has no codec for; the bytes of what is no JSON."""
     failure: Failure | None = None
     """How it has failed; also of a function that is to be called again."""
     started_at: datetime | None = None
@@ -229,8 +233,8 @@ class CronTrigger:
     expression: str
     timezone: str = ""
     """An IANA name; empty is UTC."""
-    input: Json = None
-    """What its runs get: decoded JSON; a Payload that its reader has no codec for; None for none."""
+    input: Recorded = None
+    """What its runs get, as `Run.input`; None for nothing of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +280,7 @@ class WorkflowInfo:
     cron: tuple[CronTrigger, ...] = ()
     events: tuple[str, ...] = ()
     """Each event of one of these names starts a run."""
-    input_schema: Json = None
+    input_schema: Recorded = None
     """The JSON Schema of the input, if its worker's SDK tells it; this one does not."""
     digest: str = ""
     """Equal digests are the same definition."""

@@ -14,7 +14,7 @@ from typing import Generic, Literal, TypeVar, overload
 
 from redflow_sdk._client_link import ClientLink
 from redflow_sdk._transport.thread import io_thread
-from redflow_sdk._types import Value
+from redflow_sdk._types import Given, JsonValue, Value
 from redflow_sdk.client import Client, RunList
 from redflow_sdk.codec import PayloadCodec
 from redflow_sdk.handle import RunHandle
@@ -131,8 +131,22 @@ class SyncClient:
     @overload
     def start(
         self,
+        workflow: Workflow[None, OutputT],
+        input: None = None,
+        *,
+        idempotency_key: str | None = None,
+        idempotency_ttl: float | None = None,
+        available_at: datetime | None = None,
+        queue: str | None = None,
+        priority: int = 0,
+        max_attempts: int | None = None,
+        on_input_mismatch: Literal["return", "reject"] = "return",
+    ) -> SyncRunHandle[OutputT]: ...
+    @overload
+    def start(
+        self,
         workflow: Workflow[InputT, OutputT],
-        input: InputT = ...,
+        input: Given[InputT],
         *,
         idempotency_key: str | None = None,
         idempotency_ttl: float | None = None,
@@ -146,7 +160,7 @@ class SyncClient:
     def start(
         self,
         workflow: str,
-        input: object = ...,
+        input: object = None,
         *,
         idempotency_key: str | None = None,
         idempotency_ttl: float | None = None,
@@ -155,7 +169,7 @@ class SyncClient:
         priority: int = 0,
         max_attempts: int | None = None,
         on_input_mismatch: Literal["return", "reject"] = "return",
-    ) -> SyncRunHandle[Value]: ...
+    ) -> SyncRunHandle[JsonValue]: ...
     def start(
         self,
         workflow: AnyWorkflow | str,
@@ -194,10 +208,14 @@ class SyncClient:
 
     @overload
     def execute(
-        self, workflow: Workflow[InputT, OutputT], input: InputT = ..., *, timeout: float | None = None
+        self, workflow: Workflow[None, OutputT], input: None = None, *, timeout: float | None = None
     ) -> OutputT: ...
     @overload
-    def execute(self, workflow: str, input: object = ..., *, timeout: float | None = None) -> Value: ...
+    def execute(
+        self, workflow: Workflow[InputT, OutputT], input: Given[InputT], *, timeout: float | None = None
+    ) -> OutputT: ...
+    @overload
+    def execute(self, workflow: str, input: object = None, *, timeout: float | None = None) -> JsonValue: ...
     def execute(self, workflow: AnyWorkflow | str, input: object = None, *, timeout: float | None = None) -> Value:
         """Starts a run and waits for its output, at most `timeout` seconds (None: for ever). Raises what `start` and
         `SyncRunHandle.result` raise; on TimeoutError the run goes on.
@@ -262,7 +280,7 @@ class SyncClient:
         """The cron schedules in force, of one workflow by its name or of all, in the order of workflows' names."""
         return _outcome(self._client.list_schedules(workflow=workflow))
 
-    def handle(self, run_id: str) -> SyncRunHandle[Value]:
+    def handle(self, run_id: str) -> SyncRunHandle[JsonValue]:
         """The handle of a run by its id. Asks nobody: whether there is such a run its methods say. Its output is plain
         JSON.
         """

@@ -40,7 +40,7 @@ from redflow_sdk.middleware import Middleware
 from redflow_sdk.records import Payload
 from redflow_sdk.workflow import AnyWorkflow, Workflow
 
-log = logging.getLogger("redflow.worker")
+log: Final = logging.getLogger("redflow.worker")
 
 MAX_CONCURRENCY: Final = 10_000
 DISCONNECT_TIMEOUT_S: Final = 5.0

@@ -39,7 +39,7 @@ class Workflow(Generic[InputT, OutputT]):
     """
 
     name: str
-    function: Function
+    function: Callable[..., object]
     """The handler."""
     queue: str
     retry: RetryPolicy | None
@@ -59,7 +59,7 @@ class Workflow(Generic[InputT, OutputT]):
     is_async: bool
     """Whether the handler is an `async def`."""
     cron: tuple[Cron, ...] = ()
-    on_failure: Function | None = None
+    on_failure: Callable[[FailureContext], object] | None = None
     failure_handler_timeout: float | None = None
     """Seconds from the failure of a run to the end of `on_failure`, or None for the gateway's 5 minutes."""
 

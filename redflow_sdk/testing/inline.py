@@ -13,7 +13,7 @@ from redflow_sdk._names import check_name
 from redflow_sdk._numbers import check_seconds
 from redflow_sdk._start import StartOptions, run_start
 from redflow_sdk._step_calls import check_aware
-from redflow_sdk._types import Value
+from redflow_sdk._types import Given, Value
 from redflow_sdk.errors import InvalidInputError
 from redflow_sdk.middleware import Middleware
 from redflow_sdk.records import Payload
@@ -64,7 +64,7 @@ async def run_inline(
 @overload
 async def run_inline(
     workflow: Workflow[InputT, OutputT],
-    input: InputT,
+    input: Given[InputT],
     *,
     steps: Mapping[str, object] | None = None,
     children: Mapping[str, object] | None = None,

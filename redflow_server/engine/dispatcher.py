@@ -24,8 +24,9 @@ from redflow_server.domain.ids import new_secret
 from redflow_server.domain.leases import Claim, Claimed, ClaimedRun, Lane, Release, ReleaseReason
 from redflow_server.domain.timing import Timing
 from redflow_server.engine.session import WorkerSession
+from redflow_server.engine.solo import SoloRooms
 from redflow_server.engine.stops import EarlyStops
-from redflow_server.store.keys import split_lane_name
+from redflow_server.store.keys import lane_of
 from redflow_server.store.store import Store
 from redflow_server.telemetry import Telemetry
 
@@ -60,6 +61,8 @@ class Dispatcher:
         self._telemetry = telemetry
         self._marks: dict[Lane, LaneMark] = {}
         self._dirty: dict[Lane, LaneMark] = {}
+        self._dirty_solo: dict[Lane, LaneMark] = {}
+        self._solo_rooms = SoloRooms()
         self._lanes_of: defaultdict[str, set[Lane]] = defaultdict(set)
         self._sessions: deque[WorkerSession] = deque()
         self._is_awake = False
@@ -82,9 +85,8 @@ class Dispatcher:
             self._lanes_of[lane.workflow].add(lane)
             self._dirty[lane] = mark
             self.unserved.pop(lane, None)
-        if session.opening.queues:
-            self._asked_queues.update(session.opening.queues)
-            self.confirmed_change = 0
+        self._asked_queues.update(session.opening.queues)
+        self.confirmed_change = 0  # so that `due` tells of all lanes that have runs, of which only these are dirty now
         self.wake()
 
     def leave(self, session: WorkerSession) -> None:
@@ -92,6 +94,7 @@ class Dispatcher:
         if session not in self._sessions:
             return
         self._sessions.remove(session)
+        self._solo_rooms.left(session)
         self._asked_queues.subtract(session.opening.queues)
         self._asked_queues = +self._asked_queues
         self.unserved = {lane: at for lane, at in self.unserved.items() if lane.queue in self._asked_queues}
@@ -99,8 +102,10 @@ class Dispatcher:
             mark = self._marks[lane]
             mark.sessions.discard(session)
             if not mark.sessions:
-                del self._marks[lane]
-                self._dirty.pop(lane, None)
+                for gone in (lane, replace(lane, is_solo=True)):
+                    self._marks.pop(gone, None)
+                    self._dirty.pop(gone, None)
+                    self._dirty_solo.pop(gone, None)
                 self._lanes_of[lane.workflow].discard(lane)
                 if not self._lanes_of[lane.workflow]:
                     del self._lanes_of[lane.workflow]
@@ -116,16 +121,28 @@ class Dispatcher:
 
     def lane_filled(self, name: str, change: int) -> None:
         """A lane went from empty to non-empty."""
-        lane = Lane(*split_lane_name(name))
-        mark = self._marks.get(lane)
+        lane = lane_of(name)
+        mark = self._mark(lane)
         if mark is None:
-            if lane.queue in self._asked_queues and len(self.unserved) < MAX_UNSERVED:
+            if not lane.is_solo and lane.queue in self._asked_queues and len(self.unserved) < MAX_UNSERVED:
                 self.unserved.setdefault(lane, time.monotonic())
             return
         mark.heard = max(mark.heard, change)
         if change > mark.emptied_at:
-            self._dirty[lane] = mark
+            self._soil(lane, mark)
             self.wake()
+
+    def _mark(self, lane: Lane) -> LaneMark | None:
+        """A lane of runs that are delivered alone is known from when it is first heard of."""
+        mark = self._marks.get(lane)
+        if mark is None and lane.is_solo:
+            beside = self._marks.get(replace(lane, is_solo=False))
+            if beside is not None:
+                mark = self._marks[lane] = LaneMark(beside.sessions)
+        return mark
+
+    def _soil(self, lane: Lane, mark: LaneMark) -> None:
+        (self._dirty_solo if lane.is_solo else self._dirty)[lane] = mark
 
     def lanes_read(self, lanes: Iterable[tuple[str, int]], last_change: int, known_change: int) -> None:
         """These lanes have filled since the confirmed change, with these numbers, the lowest first. `last_change` is
@@ -147,9 +164,9 @@ class Dispatcher:
     def suspect_all(self) -> None:
         """Messages may have been missed."""
         self.confirmed_change = 0
-        for mark in self._marks.values():
+        for lane, mark in self._marks.items():
             mark.heard = mark.emptied_at = 0
-        self._dirty.update(self._marks)
+            self._soil(lane, mark)
         self.wake()
 
     def wake(self) -> None:
@@ -162,6 +179,9 @@ class Dispatcher:
 
     def _dispatch(self) -> None:
         self._is_awake = False
+        for lane, mark in tuple(self._dirty_solo.items()):
+            if not mark.is_being_claimed and (room := self._solo_rooms.room_for(lane, mark.sessions)) is not None:
+                self._claim(room, (lane,), 1)
         for _ in range(len(self._sessions) if self._dirty else 0):
             session = self._sessions[0]
             self._sessions.rotate(-1)
@@ -205,14 +225,16 @@ class Dispatcher:
         # Lanes that gave runs go to the end, so that a session with little room does not serve the first one only.
         gave = {run.lane for run in claimed.runs}
         for lane in sorted(claim.lanes, key=gave.__contains__):
+            self._solo_rooms.release(lane)
             mark = self._marks.get(lane)
             if mark is not None:
                 mark.is_being_claimed = False
                 self._dirty.pop(lane, None)
+                self._dirty_solo.pop(lane, None)
                 if lane in claimed.emptied:
                     mark.emptied_at = claimed.lane_change
                 if lane not in claimed.emptied or mark.heard > mark.emptied_at:
-                    self._dirty[lane] = mark
+                    self._soil(lane, mark)
         self._deliver(session, claimed.runs, sent_at)
         session.claim_ended(claim.count)
         if not failed:

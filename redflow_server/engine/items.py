@@ -162,6 +162,9 @@ class Items:
         else:
             stored = (answer.stored,) if answer.stored else ()
             has_effect = isinstance(item.effect, (EmitStep, StartStep))
+            is_progress = answer.outcome is Outcome.OK and (has_effect or _is_success(item.effect))
+            if is_progress and self._slots.progressed(token):
+                self._on_room()
             self._send_queue.answer(
                 ItemAnswer(
                     item.request_id,
@@ -270,6 +273,10 @@ def _runs_started(effect: Effect) -> tuple[NewRun, ...]:
             return tuple(wait.target.start for wait in waits if isinstance(wait.target, ChildWait))
         case _:
             return ()
+
+
+def _is_success(effect: Effect) -> bool:
+    return isinstance(effect, RecordStep) and effect.step.status is StepStatus.SUCCEEDED
 
 
 def _reason(outcome: Outcome) -> str:

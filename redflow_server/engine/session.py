@@ -105,9 +105,12 @@ class WorkerSession:
     @property
     def free_slots(self) -> int:
         """How many runs may be claimed for it now."""
-        if self.is_closed or self.is_draining or self._is_paused or self._is_resting:
-            return 0
-        return self.slots.free
+        return self.slots.free if self.takes_runs else 0
+
+    @property
+    def takes_runs(self) -> bool:
+        """Whether its worker wants any."""
+        return not (self.is_closed or self.is_draining or self._is_paused or self._is_resting)
 
     @property
     def is_drained(self) -> bool:
@@ -194,6 +197,8 @@ class WorkerSession:
     def adopt(self, held: HeldLease, run_id: str, standing: LeaseStanding) -> None:
         """The worker holds the lease, which may have come from another session."""
         is_new = self.slots.adopt(held.lease_token, run_id, now_s())
+        if is_new and standing.is_solo:
+            self.slots.keep_alone(held.lease_token)
         if is_new and held.state is LeaseState.PARKED:
             self.slots.park(held.lease_token)
         known = self.slots.held.get(held.lease_token)

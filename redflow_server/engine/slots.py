@@ -37,14 +37,29 @@ class Slots:
         self.limit = limit
         self.held: dict[str, HeldRun] = {}
         self.claiming = 0
+        self.is_kept_clear = False
+        """Whether it gets nothing new because a run waits for it to be idle."""
         self._parked = 0
+        self._alone: set[str] = set()
         self._questions = 0
         self._ended_meanwhile: set[str] = set()
 
     @property
     def free(self) -> int:
         """How many more runs the worker takes."""
-        return max(0, self.limit - len(self.held) + self._parked - self.claiming)
+        if self.is_kept_clear or self._alone:
+            return 0
+        return max(0, self.limit - self.busy)
+
+    @property
+    def busy(self) -> int:
+        """How many are taken."""
+        return len(self.held) - self._parked + self.claiming
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the worker takes runs, and none of its handlers is at work."""
+        return self.limit > 0 and self.busy == 0
 
     @property
     def parked(self) -> int:
@@ -54,6 +69,18 @@ class Slots:
     def deliver(self, run: ClaimedRun, claimed_at: float) -> None:
         """A claimed run is on its way to the worker."""
         self.held[run.lease_token] = HeldRun(run.run_id, run.lane, claimed_at)
+        if run.lane.is_solo:
+            self.keep_alone(run.lease_token)
+
+    def keep_alone(self, lease_token: str) -> None:
+        """Nothing else is to be delivered while the worker has this one, or until it has come further."""
+        self._alone.add(lease_token)
+
+    def progressed(self, lease_token: str) -> bool:
+        """The run has come further: others may be beside it. Whether they might not before."""
+        was_alone = lease_token in self._alone
+        self._alone.discard(lease_token)
+        return was_alone
 
     def adopt(self, lease_token: str, run_id: str, at: float) -> bool:
         """The worker brought the lease along. One that has ended since it was asked about does not come back.
@@ -82,6 +109,7 @@ class Slots:
         if held is not None and not held.is_parked:
             held.is_parked = True
             self._parked += 1
+            self._alone.discard(lease_token)  # what it waits for, when it comes, is progress
 
     def unpark(self, lease_token: str) -> None:
         """The handler goes on, and takes a slot."""
@@ -100,6 +128,7 @@ class Slots:
         if self._questions:
             self._ended_meanwhile.add(lease_token)
         self.unpark(lease_token)
+        self._alone.discard(lease_token)
         return self.held.pop(lease_token, None)
 
     def asked(self) -> None:

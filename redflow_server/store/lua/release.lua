@@ -1,4 +1,4 @@
--- Hands a lease back at no cost in attempts. On a gateway's own account only if the lease carries its stamp.
+-- Hands a lease back at no cost in attempts; `counts` is what the delivery was: loss, undelivered, rejected, or empty. On a gateway's own account only if the lease carries its stamp.
 -- KEYS    prefix
 -- ARGS    now run_id token stamp counts delay_ms steps_recorded max_losses
 -- RETURNS ok status | duplicate status | steps_missing | moved | lost
@@ -17,8 +17,13 @@ if (tonumber(run.stepsDone) or 0) < tonumber(ARGV[7]) then return {'steps_missin
 
 begin_writes()
 local wanted = home_of(run)
-if counts == 'loss' and not run.parked then wanted = lose(run, max_losses) end
-if counts == 'undelivered' then wanted = miss(run, max_losses) end
+if counts == 'rejected' then
+  put(run, 'fruitful', (tonumber(run.fruitful) or 0) + 1)
+elseif counts == 'undelivered' then
+  wanted = miss(run, max_losses)
+elseif not run.parked then
+  wanted = (counts == 'loss' and lose or judge)(run, max_losses)
+end
 if wanted == 'queued' and delay_ms > 0 then wanted = 'scheduled' end
 -- Taken back by a gateway, the lease is lost to its holder: what that one still sends was not taken.
 if stamp ~= '' then revoke(run) end
