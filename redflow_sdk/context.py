@@ -40,14 +40,14 @@ class Context:
         return await ctx.step.run("compose", lambda: f"hello {name}")
     """
 
-    run: RunInfo
+    run: Final[RunInfo]
     """The run that the handler executes."""
-    step: Steps
+    step: Final[Steps]
     """What it may ask of its steps."""
 
     def __init__(self, run: RunInfo, runner: StepRunner) -> None:
-        self.run: Final = run
-        self.step: Final = Steps(runner)
+        self.run = run
+        self.step = Steps(runner)
         self._runner = runner
 
     @property
@@ -66,14 +66,14 @@ class BlockingContext:
         return ctx.step.run("compose", lambda: f"hello {name}")
     """
 
-    run: RunInfo
+    run: Final[RunInfo]
     """The run that the handler executes."""
-    step: BlockingSteps
+    step: Final[BlockingSteps]
     """What it may ask of its steps."""
 
     def __init__(self, run: RunInfo, runner: StepRunner) -> None:
-        self.run: Final = run
-        self.step: Final = BlockingSteps(runner)
+        self.run = run
+        self.step = BlockingSteps(runner)
         self._runner = runner
 
     @property
