@@ -13,7 +13,7 @@ from redflow_sdk.middleware import CallNext, Middleware, StartInfo, StepInfo
 from redflow_sdk.records import Payload
 
 if TYPE_CHECKING:  # a context holds steps, which are surrounded
-    from redflow_sdk.context import RunInfo
+    from redflow_sdk.context import FailureContext, RunInfo
 
 HEADER: Final = "header."
 """With what the names of headers begin in the metadata of an input."""
@@ -32,6 +32,11 @@ class Around:
                 raise InvalidInputError(f"middleware[{index}] must be a Middleware; is a {type(one).__name__}")
         self._starts = tuple(one.start for one in middleware if type(one).start is not Middleware.start)
         self._runs = tuple(one.run for one in middleware if type(one).run is not Middleware.run)
+        self._failure_handlers = tuple(
+            one.failure_handler
+            for one in middleware
+            if (type(one).failure_handler, type(one).run) != (Middleware.failure_handler, Middleware.run)
+        )
         self._steps = tuple(one.step for one in middleware if type(one).step is not Middleware.step)
 
     @property
@@ -52,6 +57,10 @@ class Around:
         """What is around a handler, and in it the handler."""
         return _nested(self._runs, run, handler)()
 
+    def failure_handler(self, failure: FailureContext, handler: CallNext) -> Awaitable[Value]:
+        """What is around a failure handler, and in it the failure handler."""
+        return _nested(self._failure_handlers, failure, handler)()
+
     async def step(self, step: StepInfo, function: CallNext) -> Value:
         """What is around a step, and in it its function."""
         return await _nested(self._steps, step, function)()
@@ -65,6 +74,7 @@ class AroundRun:
         self.info: Final = run
         self.has_steps: Final = around.has_steps
         self.started = around.started
+        self.failure_handler = around.failure_handler
 
     def handler(self, handler: CallNext) -> Awaitable[Value]:
         """What is around the handler, and in it the handler."""
@@ -75,7 +85,7 @@ class AroundRun:
         return self._around.step(StepInfo(name, self.info, tries), function)
 
 
-def _nested(around: Sequence[Function], about: RunInfo | StepInfo, innermost: CallNext) -> CallNext:
+def _nested(around: Sequence[Function], about: RunInfo | FailureContext | StepInfo, innermost: CallNext) -> CallNext:
     call_next = innermost
     for call in reversed(around):
         call_next = partial(call, about, call_next)

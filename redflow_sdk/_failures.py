@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from redflow_sdk import errors
+from redflow_sdk._types import JsonValue
 from redflow_sdk.records import Failure, FailureKind, Payload
 
 MESSAGE_CHARS: Final = 16 * 1024
@@ -156,7 +157,7 @@ def _delay_of(error: errors.RetryAfterError) -> float | None:
     return float(delay) if isinstance(delay, (int, float)) and 0 <= delay < errors.MAX_SECONDS else None
 
 
-def _details_of(error: errors.InputValidationError) -> list[dict[str, str]] | None:
+def _details_of(error: errors.InputValidationError) -> list[JsonValue] | None:
     """The details; None when a subclass has none, or none that are JSON."""
     details = _told(lambda: error.details, lambda _: None)
     if not isinstance(details, list):

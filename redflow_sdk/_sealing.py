@@ -31,7 +31,9 @@ class Sealing:
             raise InvalidInputError(f"codec must have the methods encode and decode; got a {type(codec).__name__}")
         self._codec = codec
         self._holder = holder
-        self.name = "" if codec is None else check_name("the name of the codec", getattr(codec, "name", None) or "")
+        self.name: Final[str] = (
+            "" if codec is None else check_name("the name of the codec", getattr(codec, "name", None) or "")
+        )
         self.describe: Final[Describe] = with_glimpse if codec is None else without_glimpse
         """How the faults of a value are told: what is to be encoded shows nothing of itself."""
 

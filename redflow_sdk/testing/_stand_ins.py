@@ -43,7 +43,7 @@ class Stage(Protocol):
 
 def on_stage(played: AnyWorkflow, stage: Stage) -> AnyWorkflow:
     """The workflow with a handler whose steps may have stand-ins."""
-    function = played.function
+    function: Function = played.function
 
     @functools.wraps(function)
     async def handler(ctx: Context, *args: Value) -> Value:

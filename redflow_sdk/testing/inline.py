@@ -13,7 +13,7 @@ from redflow_sdk._names import check_name
 from redflow_sdk._numbers import check_seconds
 from redflow_sdk._start import StartOptions, run_start
 from redflow_sdk._step_calls import check_aware
-from redflow_sdk._types import Value
+from redflow_sdk._types import Given, Value
 from redflow_sdk.errors import InvalidInputError
 from redflow_sdk.middleware import Middleware
 from redflow_sdk.records import Payload
@@ -30,12 +30,18 @@ OutputT = TypeVar("OutputT")
 
 @dataclass(frozen=True, slots=True)
 class ExternalEvent:
-    """An event that somebody else emits, `after` so many seconds of virtual time from the start of the run."""
+    """An event that somebody else emits. Raises InvalidInputError for arguments that make no sense.
+
+    await run_inline(ship, order, events=[ExternalEvent("payment.received", key=order.id, after=60)])
+    """
 
     name: str
     payload: object = None
+    """Any value that can be written as JSON."""
     key: str | None = None
+    """None emits it without."""
     after: float = 0.0
+    """Seconds of virtual time from the start of the run."""
 
     def __post_init__(self) -> None:
         check_name("event", self.name)
@@ -58,7 +64,7 @@ async def run_inline(
 @overload
 async def run_inline(
     workflow: Workflow[InputT, OutputT],
-    input: InputT,
+    input: Given[InputT],
     *,
     steps: Mapping[str, object] | None = None,
     children: Mapping[str, object] | None = None,

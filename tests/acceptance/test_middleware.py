@@ -15,6 +15,7 @@ from redflow_sdk import (
     CanceledError,
     Client,
     Context,
+    FailureContext,
     InvalidInputError,
     Middleware,
     RunFailedError,
@@ -24,6 +25,7 @@ from redflow_sdk import (
     Worker,
     workflow,
 )
+from redflow_sdk.testing import run_inline
 from tests.conftest import StartWorker
 from tests.eventually import eventually
 
@@ -38,7 +40,7 @@ class Tenants(Middleware):
         start.headers["tenant"] = tenant.get()
 
     async def run(self, run: RunInfo, call_next: CallNext) -> object:
-        assert tenant.get() == "nobody", "left by another run"
+        assert tenant.get() in ("nobody", run.headers["tenant"]), "left by another run"
         tenant.set(run.headers["tenant"])
         return await call_next()
 
@@ -141,7 +143,8 @@ class Recorder(Middleware):
 
     async def step(self, step: StepInfo, call_next: CallNext) -> object:
         self.log.append(f"{self.name} before {step.name} {step.tries}")
-        value: list[str] = await call_next()
+        value = await call_next()
+        assert isinstance(value, list)
         return [*value, self.name]
 
 
@@ -250,19 +253,67 @@ async def test_a_cancel_reaches_the_middleware_of_a_step_in_a_thread_and_the_thr
     assert await client.execute(waits, timeout=10) == []
 
 
-async def test_a_failure_handler_has_the_headers_but_is_not_surrounded(target: str, start_worker: StartWorker) -> None:
-    log: list[object] = []
+async def test_a_failure_handler_is_surrounded_as_handlers_are_on_the_loop_and_in_a_thread(
+    target: str, start_worker: StartWorker
+) -> None:
+    handled: list[tuple[str, str, bool]] = []
+    loop_thread = threading.get_ident()
 
-    @workflow(name="fails", on_failure=lambda failed: log.append(dict(failed.run.headers)))
+    def note(failed: FailureContext) -> None:
+        handled.append((failed.run.headers["tenant"], tenant.get(), threading.get_ident() == loop_thread))
+
+    async def note_later(failed: FailureContext) -> None:
+        await asyncio.sleep(0)
+        note(failed)
+
+    @workflow(name="fails", on_failure=note_later)
     async def fails(ctx: Context) -> None:
         raise LookupError("no")
 
-    await start_worker(fails, middleware=[Recorder("one", [])])
+    @workflow(name="fails-in-thread", on_failure=note)
+    def fails_in_thread(ctx: BlockingContext) -> None:
+        raise LookupError("no")
+
+    await start_worker(fails, fails_in_thread, middleware=[Tenants()])
     async with Client(target, middleware=[Tenants()]) as client:
-        tenant.set("Ada")
-        with pytest.raises(RunFailedError):
-            await client.execute(fails, timeout=10)
-    assert log == [{"tenant": "Ada"}]
+        for name, handler in (("Ada", fails), ("Bo", fails_in_thread)):
+            tenant.set(name)
+            with pytest.raises(RunFailedError, match="LookupError"):
+                await client.execute(handler, timeout=10)
+    assert handled == [("Ada", "Ada", True), ("Bo", "Bo", False)]
+
+
+async def fails(ctx: Context) -> None:
+    raise LookupError("no")
+
+
+class OfFailures(Recorder):
+    async def failure_handler(self, failure: FailureContext, call_next: CallNext) -> object:
+        self.log.append(f"{self.name} before {failure.error!r}")
+        return await call_next()
+
+
+async def test_what_is_around_failure_handlers_only_is_called_there_and_the_rest_goes_on_as_around_handlers() -> None:
+    log: list[str] = []
+    handled = workflow(name="fails", on_failure=lambda failed: log.append("handled"))(fails)
+    result = await run_inline(handled, middleware=[Recorder("outer", log), OfFailures("inner", log)])
+    assert (result.status, result.run.failure_handler) == ("failed", "done")
+    assert log == [
+        *("outer starts run fails", "inner starts run fails", "outer before fails 1.1", "inner before fails 1.1"),
+        *("inner after fails", "outer after fails"),
+        *("outer before fails 1.1", "inner before LookupError('no')", "handled", "outer after fails"),
+    ]
+
+
+async def test_what_middleware_raises_around_a_failure_handler_fails_that_and_changes_nothing_of_the_run() -> None:
+    class NotNow(Middleware):
+        async def failure_handler(self, failure: FailureContext, call_next: CallNext) -> object:
+            raise PermissionError("not on Sundays")
+
+    result = await run_inline(workflow(name="fails", on_failure=print)(fails), middleware=[NotNow()])
+    assert (result.failure and result.failure.type, result.run.failure_handler) == ("LookupError", "failed")
+    assert result.run.failure_handler_failure
+    assert result.run.failure_handler_failure.message == "not on Sundays"
 
 
 class Sends(Middleware):

@@ -22,7 +22,7 @@ from typing import Any, Final, Generic, Literal, NamedTuple, NewType, NotRequire
 
 import pytest
 
-from redflow_sdk import Context, InputValidationError, workflow
+from redflow_sdk import Context, InputValidationError, JsonValue, workflow
 from redflow_sdk.converter import decode, encode, result_type
 from tests.conftest import StartWorker
 from tests.sdk.scripted_gateway import ScriptedGateway
@@ -125,6 +125,9 @@ class Opaque:
         (Point(1, "b"), Point),
         ({"first": dt.date(2026, 1, 1)}, Pair[dt.date]),
         ({"id": 1}, Partial),
+        ({"a": [1, None]}, JsonValue),
+        ({"a": [1, None]}, dict[str, JsonValue]),
+        (None, JsonValue | None),
         (5, Final[int]),
         (5, float | int),
         (5.0, float | int),
