@@ -159,7 +159,7 @@ def _delay_of(error: errors.RetryAfterError) -> float | None:
 
 def _details_of(error: errors.InputValidationError) -> list[JsonValue] | None:
     """The details; None when a subclass has none, or none that are JSON."""
-    details = _told(lambda: error.details, lambda _: None)
+    details = _told(lambda: getattr(error, "details", None), lambda _: None)
     if not isinstance(details, list):
         return None
     try:

@@ -46,6 +46,7 @@ AWKWARD: dict[str, Json] = {
     "empty text": "",
     "None": None,
     "None in a list": [None],
+    "None in an object": {"a": None},
     "False": False,
     "0": 0,
     "nested 50 deep": nested(50),
@@ -182,6 +183,9 @@ async def test_awkward_values_survive_a_schedule_and_the_command_line(
 
     started = await redflow("run", "start", "keeps", "-", "--wait", "--target", target, stdin=text)
     assert exactly(converter.decode(started.out.encode())) == exactly(AWKWARD)
+
+    refused = await redflow("run", "start", "keeps", "--input", '"\\ud800"', "--target", target)
+    assert refused.error == "the input of workflow 'keeps' cannot be written as JSON: $ is text with a lone surrogate"
 
     async def succeeded() -> list[Run]:
         return await client.list_runs(workflow="by-cron", status="succeeded").page()
