@@ -2,7 +2,7 @@
 PYTHON ?= python3
 TESTS ?=
 # On a Redis of yours one after the other: some tests fill its memory, or cut its connections.
-JOBS ?= $(if $(REDFLOW_TEST_REDIS_URL),0,4)
+JOBS ?= $(if $(REDFLOW_TEST_REDIS_URL),0,5)
 ROUNDS ?= 100
 PEER ?=
 .DEFAULT_GOAL := help
@@ -72,7 +72,7 @@ check: .venv/ready .venv-stubs/ready docs ## lint, types, import contracts, fres
 	.venv/bin/pytest -q tests/tidy
 
 test: .venv/ready ## run all tests (TESTS=path narrows it, JOBS=0 runs them serially)
-	.venv/bin/pytest -n $(JOBS) $(TESTS)
+	.venv/bin/pytest -n $(JOBS) --dist worksteal $(TESTS)
 
 chaos: .venv/ready ## kill -9 under load, ROUNDS times; `make test` has five
 	.venv/bin/python -m tests.chaos.kill_rounds --rounds $(ROUNDS)
