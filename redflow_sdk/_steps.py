@@ -16,6 +16,7 @@ from typing import Final
 
 from redflow_sdk import converter
 from redflow_sdk._around import AroundRun
+from redflow_sdk._contained import ENDS_OF_PROGRAMS
 from redflow_sdk._failures import raised_again
 from redflow_sdk._handler_thread import HandlerThread
 from redflow_sdk._messages import Answer, StepKind, StepReport, StepSnapshot, Verdict
@@ -35,8 +36,6 @@ from redflow_sdk.retry import RetryPolicy
 
 log = logging.getLogger("redflow.worker")
 
-_AS_THEY_ARE: Final = (str, int, bool, type(None))
-ENDS_OF_PROGRAMS: Final = (SystemExit, KeyboardInterrupt)
 WAITED_OUT_S: Final = 1.0
 """A longer pause before another try is a wait of the run, which takes up no slot."""
 
@@ -204,7 +203,10 @@ class FunctionSteps:
             raise SerializationError(answer.message)
         if answer.verdict is Verdict.INVALID:
             raise refusal_of(answer)
-        return value if type(value) in _AS_THEY_ARE else self._value(output, call.function)
+        if converter.comes_back_the_same(value, converter.result_type(call.function)):
+            return value
+        # As a replay reads it, so that a handler sees one value whatever happens.
+        return self._value(output, call.function)
 
     async def _record_raised(self, step: Step, error: BaseException, delay_s: float | None) -> None:
         """Records what a function has raised, by when it is tried again: a try, or the failure of its step."""

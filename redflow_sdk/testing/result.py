@@ -28,6 +28,7 @@ class InlineResult(Generic[OutputT]):
     elapsed: float
     """Seconds from the start of the run to its end, or to when nothing could happen any more."""
     output_type: object = field(repr=False)
+    """What `output` makes of the output: the annotation of the handler."""
 
     @property
     def status(self) -> RunStatus:

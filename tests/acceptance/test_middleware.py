@@ -69,6 +69,9 @@ def child(ctx: BlockingContext) -> list[list[str]]:
 @workflow(name="on-loop")
 async def on_loop(ctx: Context) -> list[list[str]]:
     own = [seen(), await ctx.step.run("plain", seen), await ctx.step.run("async", seen_later), seen()]
+    own += await asyncio.gather(ctx.step.run("beside", seen), ctx.step.run("another", seen_later))
+    await ctx.step.sleep("a moment", 0.01)
+    own.append(seen())
     tenant.set(f"{tenant.get()}'s child")
     return own + await ctx.step.run_workflow("child", child)
 
@@ -76,18 +79,23 @@ async def on_loop(ctx: Context) -> list[list[str]]:
 @workflow(name="in-thread")
 def in_thread(ctx: BlockingContext) -> list[list[str]]:
     own = [seen(), ctx.step.run("plain", seen), ctx.step.run("async", seen_later), seen()]
+    own += [ctx.step.run("beside", seen), ctx.step.run("another", seen_later)]
+    ctx.step.sleep("a moment", 0.01)
+    own.append(seen())
     tenant.set(f"{tenant.get()}'s child")
     return own + ctx.step.run_workflow("child", child)
 
 
+@pytest.mark.parametrize("park_window", [0, 60], ids=["replayed", "parked"])
 async def test_each_of_many_runs_sees_the_context_variables_of_its_own_start_and_leaves_none(
-    target: str, start_worker: StartWorker
+    park_window: float, target: str, start_worker: StartWorker
 ) -> None:
-    await start_worker(on_loop, in_thread, child, middleware=[Tenants()], concurrency=100)
+    await start_worker(on_loop, in_thread, child, middleware=[Tenants()], concurrency=100, park_window=park_window)
 
     async def execute(client: Client, handler: Any, name: str) -> None:
         tenant.set(name)
-        expected = [[name, "no step"], [name, "plain"], [name, "async"], [name, "no step"]]
+        steps = ("no step", "plain", "async", "no step", "beside", "another", "no step")
+        expected = [[name, step] for step in steps]
         of_child = [[f"{name}'s child", "no step"], [f"{name}'s child", "of child"]]
         assert await client.execute(handler, timeout=30) == expected + of_child
 
@@ -318,8 +326,13 @@ class Sends(Middleware):
 
 @pytest.mark.parametrize(
     ("headers", "problem"),
-    [({"a": 1}, "text by text"), ({"a": "x" * 5000}, "at most 4096 bytes"), ({"a": "\ud800"}, "lone surrogates")],
-    ids=["no text", "too large", "surrogate"],
+    [
+        ({"a": 1}, "text by text"),
+        ({"a": "x" * 5000}, "at most 4096 bytes"),
+        ({f"n{n}": "" for n in range(500)}, "at most 4096 bytes"),
+        ({"a": "\ud800"}, "lone surrogates"),
+    ],
+    ids=["no text", "too large", "too many", "surrogate"],
 )
 async def test_headers_that_cannot_be_sent_are_refused_to_who_starts(headers: Any, problem: str, target: str) -> None:
     async with Client(target, middleware=[Sends(headers)]) as client:
@@ -334,10 +347,15 @@ async def test_starts_with_one_key_are_one_whatever_their_headers(target: str) -
     assert (second.id, second.created, second.input_differs) == (first.id, False, False)
 
 
-NO_MIDDLEWARE: Any = ["text", [print], Middleware()]  # Any: what is wrong with it
+class IsNotAwaited(Middleware):
+    async def start(self, start: StartInfo) -> None:  # type: ignore[override]  # that is the case
+        start.headers["lost"] = "without a sign"
 
 
-@pytest.mark.parametrize("given", NO_MIDDLEWARE, ids=["text", "function", "not in a list"])
+NO_MIDDLEWARE: Any = ["text", [print], Middleware(), [IsNotAwaited()]]  # Any: what is wrong with it
+
+
+@pytest.mark.parametrize("given", NO_MIDDLEWARE, ids=["text", "function", "not in a list", "start is async"])
 def test_what_is_no_middleware_is_refused_when_it_is_given(given: Any) -> None:
     with pytest.raises(InvalidInputError, match="middleware"):
         Client(middleware=given)
