@@ -67,10 +67,8 @@ class Starts:
             max_attempts=3,
             available_at=available_at,
         )
-        if start.key is None:
-            ids = [(await begin()).id]
-        else:
-            ids = [(await insisted(begin)).id for _ in range(2)]
+        # Without a key a start must not be made again: it would be another run.
+        ids = [(await begin()).id] if start.key is None else [(await insisted(begin)).id for _ in range(2)]
         if len(set(ids)) > 1:
             self._report.violations.append(f"key {start.key} has two runs: {' and '.join(ids)}")
         self._started[ids[0]] = start

@@ -1,4 +1,4 @@
-"""What the faults strike: a Redis, two gateways, three workers, and the lines between them, each of which can be broken."""
+"""What the faults strike: a Redis, two gateways, three workers, and lines between them, each of which can be broken."""
 
 from __future__ import annotations
 
