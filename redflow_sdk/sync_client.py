@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Generic, Literal, TypeVar, overload
 
 from redflow_sdk._client_link import ClientLink
+from redflow_sdk._transport.calls import CALL_TIMEOUT
 from redflow_sdk._transport.thread import io_thread
 from redflow_sdk._types import Given, JsonValue, Value
 from redflow_sdk.client import Client, RunList
@@ -110,8 +111,9 @@ class SyncClient:
     """Talks to a gateway at `target` like `Client`, and blocks. It needs no event loop, and any number of threads may
     use one at once.
 
-    Connects with the first call. Calls are repeated while the gateway is away, at most for 15 s. In an `async def`
-    handler use `Client`: what blocks holds up all handlers of the worker. `codec` and `middleware` are as in `Client`.
+    Connects with the first call. Calls are repeated while the gateway is away, at most for `call_timeout` seconds; then
+    they raise UnavailableError. `codec` and `middleware` are as in `Client`, which is for `async def` handlers: what
+    blocks holds up all handlers of the worker.
 
         with SyncClient() as client:
             greeting = client.execute(greet, "Ada")
@@ -123,8 +125,9 @@ class SyncClient:
         *,
         codec: PayloadCodec | None = None,
         middleware: Sequence[Middleware] = (),
+        call_timeout: float = CALL_TIMEOUT,
     ) -> None:
-        self._client = _BlockingClient(target, codec=codec, middleware=middleware)
+        self._client = _BlockingClient(target, codec=codec, middleware=middleware, call_timeout=call_timeout)
 
     @overload
     def start(
@@ -134,6 +137,7 @@ class SyncClient:
         *,
         idempotency_key: str | None = None,
         idempotency_ttl: float | None = None,
+        delay: float | None = None,
         available_at: datetime | None = None,
         queue: str | None = None,
         priority: int = 0,
@@ -148,6 +152,7 @@ class SyncClient:
         *,
         idempotency_key: str | None = None,
         idempotency_ttl: float | None = None,
+        delay: float | None = None,
         available_at: datetime | None = None,
         queue: str | None = None,
         priority: int = 0,
@@ -162,6 +167,7 @@ class SyncClient:
         *,
         idempotency_key: str | None = None,
         idempotency_ttl: float | None = None,
+        delay: float | None = None,
         available_at: datetime | None = None,
         queue: str | None = None,
         priority: int = 0,
@@ -175,6 +181,7 @@ class SyncClient:
         *,
         idempotency_key: str | None = None,
         idempotency_ttl: float | None = None,
+        delay: float | None = None,
         available_at: datetime | None = None,
         queue: str | None = None,
         priority: int = 0,
@@ -184,15 +191,16 @@ class SyncClient:
         """Starts a run and returns its handle.
 
         `idempotency_key` makes one run of all starts with the key within `idempotency_ttl` seconds (7 days), counted
-        anew with each; `on_input_mismatch` says what to do when such a start has other input. `available_at` is an
-        aware time not to start before. `queue`, `max_attempts` stand instead of the workflow's; `priority` is -1000
-        to 1000, higher first. Raises what `Client.start` raises.
+        anew with each; `on_input_mismatch` says what to do when such a start has other input. It does not begin
+        before `delay` seconds have passed, or before `available_at`, an aware time. `queue`, `max_attempts` stand
+        instead of the workflow's; `priority` is -1000 to 1000, higher first. Raises what `Client.start` raises.
         """
         starting = self._client.start(
             workflow,
             input,
             idempotency_key=idempotency_key,
             idempotency_ttl=idempotency_ttl,
+            delay=delay,
             available_at=available_at,
             queue=queue,
             priority=priority,
