@@ -137,7 +137,7 @@ class RunFailedError(RedflowError):
         self.workflow = workflow
         self.failure = failure
         shown = f"Its traceback is in error.failure.traceback; `redflow run get {run_id}` shows it"
-        self.hint = shown if failure.traceback else ""
+        self.hint: str = shown if failure.traceback else ""
 
     def __str__(self) -> str:
         return f"{self.message}\n{self.hint}" if self.hint else self.message
