@@ -34,6 +34,10 @@ CHECK_VERSION = import sys; v = sys.version_info; v >= (3, 11) or sys.exit( \
 	.venv-stubs/bin/pip install --quiet --group stubs
 	@touch $@
 
+.venv/docs-ready: .venv/ready
+	.venv/bin/pip install --quiet --group docs
+	@touch $@
+
 demo: .venv/ready .venv-stubs/ready ## an order, crashes, retries: a tour with real processes
 	.venv/bin/python -m demo --stubs-python .venv-stubs/bin/python
 
@@ -49,7 +53,14 @@ fmt: .venv/ready ## format the code, put links in documents on their lines
 	.venv/bin/ruff check --fix --exit-zero --quiet .
 	.venv/bin/python scripts/relink_docs.py
 
-check: .venv/ready .venv-stubs/ready ## lint, types, import contracts, fresh stubs, tidy tests
+# From nothing each time: what a page no longer has is gone from the site. It fails with a warning or a dead link.
+docs: .venv/docs-ready ## build the documentation in build/docs, and follow its links
+	rm -rf build/docs build/doctrees
+	.venv/bin/sphinx-build --quiet --builder html --fail-on-warning --conf-dir docs/site --doctree-dir build/doctrees \
+		. build/docs
+	.venv/bin/python docs/site/check_links.py
+
+check: .venv/ready .venv-stubs/ready docs ## lint, types, import contracts, fresh stubs, documentation, tidy tests
 	.venv/bin/buf lint proto
 	.venv-stubs/bin/python scripts/generate_stubs.py --check
 	.venv/bin/ruff format --check --quiet .
@@ -70,4 +81,4 @@ chaos: .venv/ready ## kill -9 under load, ROUNDS times; `make test` has five
 bench: .venv/ready ## speed and memory, as benchmarks/README.md has it (PEER=name compares)
 	.venv/bin/python -m benchmarks all $(if $(PEER),--peer $(PEER))
 
-.PHONY: help demo dev gen fmt check test chaos bench
+.PHONY: help demo dev gen fmt docs check test chaos bench

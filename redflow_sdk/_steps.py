@@ -16,6 +16,7 @@ from typing import Final
 
 from redflow_sdk import converter
 from redflow_sdk._around import AroundRun
+from redflow_sdk._contained import ENDS_OF_PROGRAMS
 from redflow_sdk._failures import raised_again
 from redflow_sdk._handler_thread import HandlerThread
 from redflow_sdk._messages import Answer, StepKind, StepReport, StepSnapshot, Verdict
@@ -36,7 +37,6 @@ from redflow_sdk.retry import RetryPolicy
 log = logging.getLogger("redflow.worker")
 
 _AS_THEY_ARE: Final = (str, int, bool, type(None))
-ENDS_OF_PROGRAMS: Final = (SystemExit, KeyboardInterrupt)
 WAITED_OUT_S: Final = 1.0
 """A longer pause before another try is a wait of the run, which takes up no slot."""
 

@@ -37,7 +37,10 @@ OutputT = TypeVar("OutputT")
 
 
 class BlockingSteps:
-    """`ctx.step` of a `def` handler: the same but for races, and each call blocks."""
+    """`ctx.step` of a `def` handler: the same as `Steps`, but that each call blocks, and that there are no races.
+
+    Every call raises RunCanceledError when the run is canceled or lost to this worker.
+    """
 
     def __init__(self, runner: StepRunner) -> None:
         self._runner = runner

@@ -75,10 +75,10 @@ class RunList:
 class Client:
     """Talks to a gateway at `target` (`host:port`; default REDFLOW_TARGET, or localhost:7379).
 
-    Connects with the first call. Calls are repeated while the gateway is away, at most for `call_timeout` seconds; then
-    they raise UnavailableError. `codec` encodes all values that are sent, and decodes those that come; one that it does
-    not decode is given as a Payload. `middleware` is told of starts and events. Raises InvalidInputError for arguments
-    that make no sense.
+    Connects with the first call. One serves any number of tasks. Calls are repeated while the gateway is away, at most
+    for `call_timeout` seconds; then they raise UnavailableError. `codec` encodes all values that are sent, and decodes
+    those that come; one that it does not decode is given as a Payload. `middleware` is told of starts and events.
+    Raises InvalidInputError for arguments that make no sense.
 
         async with Client() as client:
             greeting = await client.execute(greet, "Ada")
@@ -94,8 +94,7 @@ class Client:
     ) -> None:
         self._call_timeout_s = check_seconds("call_timeout", call_timeout)
         self._connection = ClientConnection(target_or_default(target), self._call_timeout_s)
-        self.sealing: Final = Sealing(codec, "client")
-        """What the codec does; for the SDK itself."""
+        self.sealing: Final = Sealing(codec, "client")  # of no use to others
         self._around = Around(middleware)
 
     async def _ask(self, question: Callable[[ClientLink], Coroutine[Value, Value, T]]) -> T:
@@ -168,10 +167,12 @@ class Client:
     ) -> RunHandle[Value]:
         """Starts a run and returns its handle.
 
-        `idempotency_key` makes one run of all starts with the key within `idempotency_ttl` seconds (7 days), counted
-        anew with each; `on_input_mismatch` says what to do when such a start has other input. It does not begin
-        before `delay` seconds have passed, or before `available_at`, an aware time. `queue`, `max_attempts` stand
-        instead of the workflow's; `priority` is -1000 to 1000, higher first.
+        `workflow` is a workflow, or the name of one; `input` is checked against the former's type. `idempotency_key`
+        makes one run of all starts of the workflow with the key within `idempotency_ttl` seconds (7 days), counted
+        anew with each. When such a start has other input, `on_input_mismatch` "return" gives the handle of the run
+        that there is, whose `input_differs` is true, and "reject" raises. The run does not begin before `delay` seconds
+        have passed, or before `available_at`, an aware time. `queue`, `max_attempts` stand instead of the workflow's;
+        `priority` is -1000 to 1000, higher first.
 
         Raises InputValidationError and SerializationError for the input, InvalidInputError, UnknownWorkflowError when
         a name is not registered and no queue is given, IdempotencyKeyReusedError, UnavailableError.
@@ -210,7 +211,9 @@ class Client:
     async def execute(
         self, workflow: AnyWorkflow | str, input: object = None, *, timeout: float | None = None
     ) -> Value:
-        """Starts a run and waits for its output, at most `timeout` seconds. Raises what `start` and `result` raise."""
+        """Starts a run and waits for its output, at most `timeout` seconds (None: for ever). Raises what `start` and
+        `RunHandle.result` raise; on TimeoutError the run goes on.
+        """
         options = StartOptions(describe=self.sealing.describe)
         start = Start(self._run_start(workflow, input, options), is_typed=isinstance(workflow, Workflow))
         wait_s = math.inf if timeout is None else max(timeout, 0.0)
@@ -255,7 +258,10 @@ class Client:
         idempotency_key: str | None = None,
         idempotency_ttl: float | None = None,
     ) -> list[str]:
-        """Emits an event whose runs are created now and start at `available_at`, an aware time."""
+        """Emits an event whose runs are created now and start at `available_at`, an aware time. Returns their ids.
+
+        Waits do not see it. Otherwise like `emit_event`.
+        """
         call = emit_call("schedule", event, payload, idempotency_key=idempotency_key, idempotency_ttl=idempotency_ttl)
         return await self._emit(dataclasses.replace(call, available_at=check_aware("available_at", available_at)))
 
@@ -265,15 +271,18 @@ class Client:
         return await self._call(Calls.emit_event, call)
 
     async def complete_token(self, token: str, output: object = None) -> None:
-        """Gives the step that waits for the token its value. Once: a repeat of the same is taken.
+        """Gives the step that waits for `token`, the text that `Steps.token` has made, its value. Once: a repeat of the
+        same is taken.
 
         Raises TokenNotFoundError, NotWaitingError when it was completed with something else, has timed out, or its run
         has ended, and SerializationError, UnavailableError.
         """
-        await self._complete(token, self.sealing.sealed("the output", Payload(converter.encode(output))))
+        await self._complete(token, self.sealing.sealed("the output", Payload(converter.encode(output, "the output"))))
 
     async def fail_token(self, token: str, message: str, *, type: str = "TokenFailed") -> None:
-        """Fails the step that waits for the token: it raises TokenFailedError. Otherwise like `complete_token`."""
+        """Fails the step that waits for the token: it raises TokenFailedError, whose `failure` has `message` and
+        `type`. Otherwise like `complete_token`.
+        """
         await self._complete(token, self.sealing.sealed_failure(Failure(type, message), FAILURE_BYTES))
 
     async def _complete(self, token: str, outcome: Payload | Failure) -> None:
@@ -282,15 +291,17 @@ class Client:
         await self._call(Calls.complete_token, token, outcome)
 
     async def list_schedules(self, *, workflow: str | None = None) -> list[Schedule]:
-        """The cron schedules in force, of one workflow or of all, by the names of their workflows."""
+        """The cron schedules in force, of one workflow by its name or of all, in the order of workflows' names."""
         return [*map(self.sealing.opened_schedule, await self._call(Calls.list_schedules, workflow or ""))]
 
     def handle(self, run_id: str) -> RunHandle[JsonValue]:
-        """The handle of a run by its id."""
+        """The handle of a run by its id. Asks nobody: whether there is such a run its methods say. Its output is plain
+        JSON.
+        """
         return RunHandle(run_id, self, Any)
 
     async def get_run(self, run_id: str) -> Run:
-        """A run. Raises RunNotFoundError."""
+        """A run as it is now. Raises RunNotFoundError."""
         return self.sealing.opened_run(await self._call(Calls.get_run, run_id))
 
     async def get_run_steps(self, run_id: str) -> list[Step]:
@@ -298,11 +309,20 @@ class Client:
         return [*map(self.sealing.opened_step, await self._call(Calls.list_steps, run_id))]
 
     def list_runs(self, *, workflow: str | None = None, status: RunStatus | None = None) -> RunList:
-        """Runs, newest first, without payloads; both filters hold together."""
+        """Runs, newest first, without payloads, of the workflow of this name and in this status; None is all. Nothing
+        is asked before the list is used.
+
+            async for run in client.list_runs(workflow="pay", status="failed"):
+                print(run.id, run.failure)
+        """
         return RunList(self, status, workflow)
 
     async def cancel_run(self, run_id: str, *, reason: str = "") -> bool:
-        """Asks for a run to end as canceled; False when it had ended, or there is none."""
+        """Asks for a run to end as canceled, with a `reason` for the record; False when it had ended, or there is none.
+
+        A run that no worker has ends at once. A handler at work is told to stop, and the run ends when it has, or
+        without it after the cancel grace of the gateway.
+        """
         try:
             return await self._call(Calls.cancel_run, run_id, reason)
         except RunNotFoundError:
@@ -333,7 +353,7 @@ class Client:
         return await self._call(Calls.list_workers)
 
     async def stats(self) -> Stats:
-        """How many runs there are, and where they wait."""
+        """How many runs there are in each status, and in which lanes they wait."""
         return await self._call(Calls.stats)
 
     async def close(self) -> None:

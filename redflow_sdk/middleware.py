@@ -11,7 +11,9 @@ if TYPE_CHECKING:  # a context holds steps, which tell of themselves here
 
 
 class CallNext(Protocol):
-    """Calls the next middleware, and the last one the handler or the function of the step; gives what that returns."""
+    """`await call_next()` calls the next middleware, and the last one the handler or the step's function; it gives what
+    that returns, and raises what that raises. To be awaited once.
+    """
 
     def __call__(self) -> Awaitable[object]:
         """To be awaited, once."""
@@ -19,24 +21,26 @@ class CallNext(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StartInfo:
-    """What is to be started: a run of the workflow `name`, or the runs of an event of that name.
-
-    What is put into `headers`, text by text, comes to the runs as `RunInfo.headers`. It is stored as it is, also where
-    a codec encodes the input. Together at most 4 KiB.
-    """
+    """What is to be started: a run of a workflow, or the runs of an event."""
 
     kind: Literal["run", "event"]
     name: str
+    """That of the workflow, or of the event."""
     headers: dict[str, str] = field(default_factory=dict)
+    """What is put here, text by text, comes to the runs as `RunInfo.headers`. It is stored as it is, also where a codec
+    encodes the input. Together at most 4 KiB.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class StepInfo:
-    """A step whose function is to be called. `tries` counts the calls in this attempt of the run, from 1."""
+    """A step whose function is to be called."""
 
     name: str
     run: RunInfo
+    """The run whose handler asks for it."""
     tries: int
+    """Counts the calls in this attempt of the run, from 1."""
 
 
 class Middleware:

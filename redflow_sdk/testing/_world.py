@@ -127,14 +127,19 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class EmittedEvent:
-    """An event that a run has emitted, when, and the ids of the runs it started; `available_at` is when those begin."""
+    """An event that a run has emitted. Times are virtual, aware, in UTC."""
 
     name: str
     payload: JsonValue
+    """Plain JSON."""
     key: str | None
+    """None for one that was emitted without."""
     time: datetime
+    """When it was emitted."""
     available_at: datetime | None
+    """When the runs it started begin, if it was scheduled; else None."""
     started: tuple[str, ...]
+    """The ids of the runs it started."""
 
 
 @dataclass(frozen=True, slots=True)

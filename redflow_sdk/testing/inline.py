@@ -31,12 +31,18 @@ OutputT = TypeVar("OutputT")
 
 @dataclass(frozen=True, slots=True)
 class ExternalEvent:
-    """An event that somebody else emits, `after` so many seconds of virtual time from the start of the run."""
+    """An event that somebody else emits. Raises InvalidInputError for arguments that make no sense.
+
+    await run_inline(ship, order, events=[ExternalEvent("payment.received", key=order.id, after=60)])
+    """
 
     name: str
     payload: object = None
+    """Any value that can be written as JSON."""
     key: str | None = None
+    """None emits it without."""
     after: float = 0.0
+    """Seconds of virtual time from the start of the run."""
 
     def __post_init__(self) -> None:
         check_name("event", self.name)

@@ -29,6 +29,7 @@ class InlineResult(Generic[OutputT]):
     elapsed: float
     """Seconds from the start of the run to its end, or to when nothing could happen any more."""
     output_type: object = field(repr=False)
+    """What `output` makes of the output: the annotation of the handler."""
     unused: tuple[str, ...] = ()
     """What was given to stand in for something that did not happen, in words: an error if the run has succeeded."""
 

@@ -69,6 +69,9 @@ def child(ctx: BlockingContext) -> list[list[str]]:
 @workflow(name="on-loop")
 async def on_loop(ctx: Context) -> list[list[str]]:
     own = [seen(), await ctx.step.run("plain", seen), await ctx.step.run("async", seen_later), seen()]
+    own += await asyncio.gather(ctx.step.run("beside", seen), ctx.step.run("another", seen_later))
+    await ctx.step.sleep("a moment", 0.01)
+    own.append(seen())
     tenant.set(f"{tenant.get()}'s child")
     return own + await ctx.step.run_workflow("child", child)
 
@@ -76,18 +79,23 @@ async def on_loop(ctx: Context) -> list[list[str]]:
 @workflow(name="in-thread")
 def in_thread(ctx: BlockingContext) -> list[list[str]]:
     own = [seen(), ctx.step.run("plain", seen), ctx.step.run("async", seen_later), seen()]
+    own += [ctx.step.run("beside", seen), ctx.step.run("another", seen_later)]
+    ctx.step.sleep("a moment", 0.01)
+    own.append(seen())
     tenant.set(f"{tenant.get()}'s child")
     return own + ctx.step.run_workflow("child", child)
 
 
+@pytest.mark.parametrize("park_window", [0, 60], ids=["replayed", "parked"])
 async def test_each_of_many_runs_sees_the_context_variables_of_its_own_start_and_leaves_none(
-    target: str, start_worker: StartWorker
+    park_window: float, target: str, start_worker: StartWorker
 ) -> None:
-    await start_worker(on_loop, in_thread, child, middleware=[Tenants()], concurrency=100)
+    await start_worker(on_loop, in_thread, child, middleware=[Tenants()], concurrency=100, park_window=park_window)
 
     async def execute(client: Client, handler: Any, name: str) -> None:
         tenant.set(name)
-        expected = [[name, "no step"], [name, "plain"], [name, "async"], [name, "no step"]]
+        steps = ("no step", "plain", "async", "no step", "beside", "another", "no step")
+        expected = [[name, step] for step in steps]
         of_child = [[f"{name}'s child", "no step"], [f"{name}'s child", "of child"]]
         assert await client.execute(handler, timeout=30) == expected + of_child
 
