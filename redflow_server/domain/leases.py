@@ -41,6 +41,11 @@ class Claim:
     secret: str
     lease_ms: int
 
+    @property
+    def is_solo(self) -> bool:
+        """Whether they are lanes of runs that are delivered alone."""
+        return self.lanes[0].is_solo
+
 
 class StopReason(StrEnum):
     """Why a handler has to stop."""

@@ -24,7 +24,7 @@ from redflow_server.domain.ids import new_secret
 from redflow_server.domain.leases import Claim, Claimed, ClaimedRun, Lane, Release, ReleaseReason
 from redflow_server.domain.timing import Timing
 from redflow_server.engine.session import WorkerSession
-from redflow_server.engine.solo import SoloRooms
+from redflow_server.engine.solo import SoloLane, SoloLanes
 from redflow_server.engine.stops import EarlyStops
 from redflow_server.store.keys import lane_of
 from redflow_server.store.store import Store
@@ -61,8 +61,7 @@ class Dispatcher:
         self._telemetry = telemetry
         self._marks: dict[Lane, LaneMark] = {}
         self._dirty: dict[Lane, LaneMark] = {}
-        self._dirty_solo: dict[Lane, LaneMark] = {}
-        self._solo_rooms = SoloRooms()
+        self._solo_lanes = SoloLanes(lambda session: bool(self._worth_claiming(session)))
         self._lanes_of: defaultdict[str, set[Lane]] = defaultdict(set)
         self._sessions: deque[WorkerSession] = deque()
         self._is_awake = False
@@ -85,8 +84,10 @@ class Dispatcher:
             self._lanes_of[lane.workflow].add(lane)
             self._dirty[lane] = mark
             self.unserved.pop(lane, None)
-        self._asked_queues.update(session.opening.queues)
-        self.confirmed_change = 0  # so that `due` tells of all lanes that have runs, of which only these are dirty now
+            self._solo_lanes.add(replace(lane, is_solo=True), mark.sessions)
+        if session.opening.queues:
+            self._asked_queues.update(session.opening.queues)
+            self.confirmed_change = 0
         self.wake()
 
     def leave(self, session: WorkerSession) -> None:
@@ -94,7 +95,6 @@ class Dispatcher:
         if session not in self._sessions:
             return
         self._sessions.remove(session)
-        self._solo_rooms.left(session)
         self._asked_queues.subtract(session.opening.queues)
         self._asked_queues = +self._asked_queues
         self.unserved = {lane: at for lane, at in self.unserved.items() if lane.queue in self._asked_queues}
@@ -102,13 +102,12 @@ class Dispatcher:
             mark = self._marks[lane]
             mark.sessions.discard(session)
             if not mark.sessions:
-                for gone in (lane, replace(lane, is_solo=True)):
-                    self._marks.pop(gone, None)
-                    self._dirty.pop(gone, None)
-                    self._dirty_solo.pop(gone, None)
+                del self._marks[lane]
+                self._dirty.pop(lane, None)
                 self._lanes_of[lane.workflow].discard(lane)
                 if not self._lanes_of[lane.workflow]:
                     del self._lanes_of[lane.workflow]
+        self._solo_lanes.left(session)
 
     def expect(self, workflow: str, queue: str | None) -> None:
         """A run is being started, for this queue if one was named. It may be claimed in the same round trip, before the
@@ -122,27 +121,20 @@ class Dispatcher:
     def lane_filled(self, name: str, change: int) -> None:
         """A lane went from empty to non-empty."""
         lane = lane_of(name)
-        mark = self._mark(lane)
+        mark = self._marks.get(replace(lane, is_solo=False))
+        if lane.is_solo:
+            if mark is not None:
+                self._solo_lanes.add(lane, mark.sessions)
+                self.wake()
+            return
         if mark is None:
-            if not lane.is_solo and lane.queue in self._asked_queues and len(self.unserved) < MAX_UNSERVED:
+            if lane.queue in self._asked_queues and len(self.unserved) < MAX_UNSERVED:
                 self.unserved.setdefault(lane, time.monotonic())
             return
         mark.heard = max(mark.heard, change)
         if change > mark.emptied_at:
-            self._soil(lane, mark)
+            self._dirty[lane] = mark
             self.wake()
-
-    def _mark(self, lane: Lane) -> LaneMark | None:
-        """A lane of runs that are delivered alone is known from when it is first heard of."""
-        mark = self._marks.get(lane)
-        if mark is None and lane.is_solo:
-            beside = self._marks.get(replace(lane, is_solo=False))
-            if beside is not None:
-                mark = self._marks[lane] = LaneMark(beside.sessions)
-        return mark
-
-    def _soil(self, lane: Lane, mark: LaneMark) -> None:
-        (self._dirty_solo if lane.is_solo else self._dirty)[lane] = mark
 
     def lanes_read(self, lanes: Iterable[tuple[str, int]], last_change: int, known_change: int) -> None:
         """These lanes have filled since the confirmed change, with these numbers, the lowest first. `last_change` is
@@ -166,7 +158,8 @@ class Dispatcher:
         self.confirmed_change = 0
         for lane, mark in self._marks.items():
             mark.heard = mark.emptied_at = 0
-            self._soil(lane, mark)
+            self._dirty[lane] = mark
+            self._solo_lanes.add(replace(lane, is_solo=True), mark.sessions)
         self.wake()
 
     def wake(self) -> None:
@@ -179,9 +172,7 @@ class Dispatcher:
 
     def _dispatch(self) -> None:
         self._is_awake = False
-        for lane, mark in tuple(self._dirty_solo.items()):
-            if not mark.is_being_claimed and (room := self._solo_rooms.room_for(lane, mark.sessions)) is not None:
-                self._claim(room, (lane,), 1)
+        self._dispatch_solo(time.monotonic())
         for _ in range(len(self._sessions) if self._dirty else 0):
             session = self._sessions[0]
             self._sessions.rotate(-1)
@@ -190,6 +181,49 @@ class Dispatcher:
             lanes = self._worth_claiming(session) if count else ()
             if lanes:
                 self._claim(session, lanes, count)
+
+    def _dispatch_solo(self, now: float) -> None:
+        if unknown := tuple(islice(self._solo_lanes.to_look_into(now), CLAIM_LANES)):
+            self._claim_solo(self._sessions[0], unknown, 0)
+        for lane, session in self._solo_lanes.rooms(now):
+            self._claim_solo(session, (lane,), 1)
+
+    def _claim_solo(self, session: WorkerSession, lanes: tuple[SoloLane, ...], count: int) -> None:
+        """Claims a run for a session that is idle, or only looks which of the lanes are empty."""
+        self._solo_lanes.asks(lanes)
+        session.slots.claiming += count
+        names = tuple(lane.lane for lane in lanes)
+        claim = Claim(session.stamp, names, count, new_secret(), self._timing.lease_ms)
+        self._store.claim(claim).add_done_callback(partial(self._claimed_solo, session, lanes, count, now_s()))
+
+    def _claimed_solo(
+        self,
+        session: WorkerSession,
+        lanes: tuple[SoloLane, ...],
+        count: int,
+        sent_at: float,
+        future: asyncio.Future[Claimed],
+    ) -> None:
+        claimed = self._answer(future)
+        if claimed is None:
+            self._solo_lanes.came_to_nothing(lanes)
+        else:
+            self._solo_lanes.answered(lanes, claimed.emptied, time.monotonic())
+            self._deliver(session, claimed.runs, sent_at)
+        if count:
+            self._solo_lanes.taken(lanes[0])
+        session.claim_ended(count)
+        if claimed is not None:
+            self.wake()
+
+    def _answer(self, future: asyncio.Future[Claimed]) -> Claimed | None:
+        """What a claim has told; None when it failed."""
+        if future.cancelled():
+            return None
+        if future.exception() is not None:
+            self._telemetry.fault("claim", future.exception())
+            return None
+        return future.result()
 
     def _worth_claiming(self, session: WorkerSession) -> tuple[Lane, ...]:
         """Dirty lanes that the session serves. Those claimed last stand last, so all have their turn."""
@@ -215,29 +249,22 @@ class Dispatcher:
         sent_at: float,
         future: asyncio.Future[Claimed],
     ) -> None:
-        claimed = Claimed((), (), 0)
-        failed = future.cancelled() or future.exception() is not None
-        if failed:
-            if not future.cancelled():
-                self._telemetry.fault("claim", future.exception())
-        else:
-            claimed = future.result()
+        answer = self._answer(future)
+        claimed = answer or Claimed((), (), 0)
         # Lanes that gave runs go to the end, so that a session with little room does not serve the first one only.
         gave = {run.lane for run in claimed.runs}
         for lane in sorted(claim.lanes, key=gave.__contains__):
-            self._solo_rooms.release(lane)
             mark = self._marks.get(lane)
             if mark is not None:
                 mark.is_being_claimed = False
                 self._dirty.pop(lane, None)
-                self._dirty_solo.pop(lane, None)
                 if lane in claimed.emptied:
                     mark.emptied_at = claimed.lane_change
                 if lane not in claimed.emptied or mark.heard > mark.emptied_at:
-                    self._soil(lane, mark)
+                    self._dirty[lane] = mark
         self._deliver(session, claimed.runs, sent_at)
         session.claim_ended(claim.count)
-        if not failed:
+        if answer is not None:
             self.wake()
 
     def _is_stale(self, claimed_at: float) -> bool:
@@ -251,6 +278,8 @@ class Dispatcher:
             if run.steps is None:
                 # Its claim is not over: it still takes a slot, and a drain waits for it.
                 session.slots.claiming += 1
+                if run.lane.is_solo:
+                    session.slots.keep_alone(run.lease_token)
                 task = asyncio.create_task(self._deliver_with_steps(session, run, claimed_at))
                 self._deliveries.add(task)
                 task.add_done_callback(self._deliveries.discard)
@@ -277,6 +306,8 @@ class Dispatcher:
             if not self._is_stale(claimed_at):
                 self._hand_over(session, replace(run, steps=steps), claimed_at)
         finally:
+            if run.lease_token not in session.slots.held:
+                session.slots.allow_others(run.lease_token)
             session.claim_ended(1)
 
     def _release(self, session: WorkerSession, run: ClaimedRun, reason: ReleaseReason) -> None:

@@ -162,8 +162,7 @@ class Items:
         else:
             stored = (answer.stored,) if answer.stored else ()
             has_effect = isinstance(item.effect, (EmitStep, StartStep))
-            is_progress = answer.outcome is Outcome.OK and (has_effect or _is_success(item.effect))
-            if is_progress and self._slots.progressed(token):
+            if _is_progress(item.effect, answer) and self._slots.allow_others(token):
                 self._on_room()
             self._send_queue.answer(
                 ItemAnswer(
@@ -275,8 +274,10 @@ def _runs_started(effect: Effect) -> tuple[NewRun, ...]:
             return ()
 
 
-def _is_success(effect: Effect) -> bool:
-    return isinstance(effect, RecordStep) and effect.step.status is StepStatus.SUCCEEDED
+def _is_progress(effect: Effect, answer: StepRecorded) -> bool:
+    """Whether the store takes it as such, as far as the answer tells; the next heartbeat tells in any case."""
+    step = effect.step if isinstance(effect, RecordStep) else answer.stored
+    return answer.outcome is Outcome.OK and step is not None and step.status is StepStatus.SUCCEEDED
 
 
 def _reason(outcome: Outcome) -> str:

@@ -197,15 +197,17 @@ class WorkerSession:
     def adopt(self, held: HeldLease, run_id: str, standing: LeaseStanding) -> None:
         """The worker holds the lease, which may have come from another session."""
         is_new = self.slots.adopt(held.lease_token, run_id, now_s())
-        if is_new and standing.is_solo:
-            self.slots.keep_alone(held.lease_token)
         if is_new and held.state is LeaseState.PARKED:
             self.slots.park(held.lease_token)
         known = self.slots.held.get(held.lease_token)
         if known is not None:
+            self._note_solo(standing)
             known.open_waits.update(held.open_waits)
             if told := (*standing.waits_over, *standing.waits_unknown):
                 self._resolutions.tell(standing.lease_token, told)
+
+    def _note_solo(self, standing: LeaseStanding) -> None:
+        (self.slots.keep_alone if standing.is_solo else self.slots.allow_others)(standing.lease_token)
 
     def _beat(self, heartbeat: Heartbeat) -> None:
         self._is_resting = False
@@ -280,6 +282,8 @@ class WorkerSession:
             if held is None:
                 continue
             held.receipt_is_stored = True
+            if standing.standing is Standing.HELD:
+                self._note_solo(standing)
             if standing.waits_over:
                 self._resolutions.tell(standing.lease_token, standing.waits_over)
             if standing.stop is not None:

@@ -40,16 +40,29 @@ class Slots:
         self.is_kept_clear = False
         """Whether it gets nothing new because a run waits for it to be idle."""
         self._parked = 0
-        self._alone: set[str] = set()
+        self._solo: set[str] = set()
         self._questions = 0
         self._ended_meanwhile: set[str] = set()
 
     @property
     def free(self) -> int:
         """How many more runs the worker takes."""
-        if self.is_kept_clear or self._alone:
-            return 0
-        return max(0, self.limit - self.busy)
+        return 0 if self.is_kept_clear else self.room
+
+    @property
+    def room(self) -> int:
+        """The same with handlers that wait in its memory, and are to go on."""
+        return 0 if self.has_solo else max(0, self.limit - self.busy)
+
+    @property
+    def has_solo(self) -> bool:
+        """Whether it has a run that nothing is to be beside, at work or on its way."""
+        return any(not self.is_parked(token) for token in self._solo)
+
+    @property
+    def is_taken_up(self) -> bool:
+        """Whether it gets nothing new, on account of such a run."""
+        return self.is_kept_clear or self.has_solo
 
     @property
     def busy(self) -> int:
@@ -73,14 +86,14 @@ class Slots:
             self.keep_alone(run.lease_token)
 
     def keep_alone(self, lease_token: str) -> None:
-        """Nothing else is to be delivered while the worker has this one, or until it has come further."""
-        self._alone.add(lease_token)
+        """Nothing is to be beside this one, which the worker has or will have, until it has come further."""
+        self._solo.add(lease_token)
 
-    def progressed(self, lease_token: str) -> bool:
-        """The run has come further: others may be beside it. Whether they might not before."""
-        was_alone = lease_token in self._alone
-        self._alone.discard(lease_token)
-        return was_alone
+    def allow_others(self, lease_token: str) -> bool:
+        """The run has come further, or does not come: others may be beside it. Whether they might not before."""
+        was_solo = lease_token in self._solo
+        self._solo.discard(lease_token)
+        return was_solo
 
     def adopt(self, lease_token: str, run_id: str, at: float) -> bool:
         """The worker brought the lease along. One that has ended since it was asked about does not come back.
@@ -109,7 +122,6 @@ class Slots:
         if held is not None and not held.is_parked:
             held.is_parked = True
             self._parked += 1
-            self._alone.discard(lease_token)  # what it waits for, when it comes, is progress
 
     def unpark(self, lease_token: str) -> None:
         """The handler goes on, and takes a slot."""
@@ -128,7 +140,7 @@ class Slots:
         if self._questions:
             self._ended_meanwhile.add(lease_token)
         self.unpark(lease_token)
-        self._alone.discard(lease_token)
+        self._solo.discard(lease_token)
         return self.held.pop(lease_token, None)
 
     def asked(self) -> None:

@@ -1,78 +1,145 @@
-"""Room for runs that are delivered to a worker alone: which session is kept clear for the runs of which lane.
+"""Runs that are delivered to a worker alone: which lanes of a gateway may have some, and which session takes the next.
 
-The next worker that is lost with such a run ends it, so nothing else may be beside it that loses the worker. If no
-session is idle, the least busy one gets nothing new until it is; for a minute at most, then it takes other runs for as
-long, so that one handler that never ends does not stop all others.
+The next worker that is lost with such a run ends it, so nothing may be beside it that loses the worker. If no session
+is idle, the least busy one is kept clear: it gets nothing new until it is idle. Others must not starve meanwhile: at
+most half of the sessions of a lane are taken up in this way, and one that was takes others for as long, if any wait.
+
+A lane is looked into before a session is kept clear for it, and every second while one is: other gateways may have
+taken what was there, and what was canceled is told to nobody.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from redflow_server.domain.leases import Lane
 from redflow_server.engine.session import WorkerSession
 
-KEPT_CLEAR_S: Final = 60.0
+TAKEN_UP_S: Final = 60.0
+"""How long a session is kept clear at most, without getting idle."""
+LOOK_S: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Clearing:
-    """A session that is kept clear, until an instant of the monotonic clock."""
+@dataclass(slots=True, eq=False)
+class SoloLane:
+    """A lane that may have runs, with the sessions that serve it; times are of the monotonic clock."""
 
-    session: WorkerSession
-    until: float
+    lane: Lane
+    sessions: Collection[WorkerSession]
+    looked_at: float = float("-inf")
+    is_asked: bool = False
+    """Whether a claim for it is under way, and whether it was said to have filled since that was sent."""
+    is_told_again: bool = False
+    kept_clear: WorkerSession | None = None
+    kept_clear_since: float = 0.0
 
 
-class SoloRooms:
-    """Of one gateway, by lane."""
+class SoloLanes:
+    """Of one gateway. `others_wait` says whether runs of other lanes wait for a session."""
 
-    def __init__(self) -> None:
-        self._clearings: dict[Lane, Clearing] = {}
+    def __init__(self, others_wait: Callable[[WorkerSession], bool]) -> None:
+        self._others_wait = others_wait
+        self._lanes: dict[Lane, SoloLane] = {}
         self._rests_until: dict[WorkerSession, float] = {}
+        self._taken_since: dict[WorkerSession, float] = {}
 
-    def room_for(self, lane: Lane, sessions: Iterable[WorkerSession]) -> WorkerSession | None:
-        """An idle session that takes a run of the lane; None as long as there is none, and one is kept clear."""
-        clearing = self._clearings.get(lane)
-        willing = [one for one in sessions if one.takes_runs and one.accepts(lane)]
-        others = {one.session for where, one in self._clearings.items() if where != lane}
-        idle = next((one for one in willing if one.slots.is_idle and one not in others), None)
-        if idle is not None:
-            self._clear(lane, idle)
-            return idle
-        if clearing is not None and (clearing.session not in willing or clearing.until <= time.monotonic()):
-            self.release(lane)
-            self._rests_until[clearing.session] = time.monotonic() + KEPT_CLEAR_S
-            clearing = None
-        if clearing is None:
-            self._begin_to_clear(lane, (one for one in willing if one not in others))
-        return None
-
-    def _begin_to_clear(self, lane: Lane, candidates: Iterable[WorkerSession]) -> None:
-        now = time.monotonic()
-        self._rests_until = {session: until for session, until in self._rests_until.items() if until > now}
-        rested = [one for one in candidates if one not in self._rests_until]
-        if rested:
-            self._clear(lane, min(rested, key=lambda one: one.slots.busy))
-
-    def _clear(self, lane: Lane, session: WorkerSession) -> None:
-        self.release(lane)
-        session.slots.is_kept_clear = True
-        self._clearings[lane] = Clearing(session, time.monotonic() + KEPT_CLEAR_S)
-
-    def release(self, lane: Lane) -> None:
-        """The lane needs no room any more, or its run has come to the session."""
-        clearing = self._clearings.pop(lane, None)
-        if clearing is not None:
-            clearing.session.slots.is_kept_clear = False
+    def add(self, lane: Lane, sessions: Collection[WorkerSession]) -> None:
+        """The lane may have runs. `sessions` are those that serve it, at any time."""
+        self._lanes.setdefault(lane, SoloLane(lane, sessions)).is_told_again = True
 
     def left(self, session: WorkerSession) -> None:
-        """The session is gone."""
+        """The session is gone; so are lanes that nobody serves any more."""
         self._rests_until.pop(session, None)
-        for lane in list(self._lanes_of(session)):
-            self.release(lane)
+        self._taken_since.pop(session, None)
+        for lane in tuple(self._lanes.values()):
+            if lane.kept_clear is session:
+                self._let_go(lane)
+            if not lane.sessions:
+                del self._lanes[lane.lane]
 
-    def _lanes_of(self, session: WorkerSession) -> Iterator[Lane]:
-        return (lane for lane, clearing in self._clearings.items() if clearing.session is session)
+    # ---- what to ask ----
+
+    def to_look_into(self, now: float) -> Iterator[SoloLane]:
+        """The lanes of which it is not known any more whether they have runs."""
+        return (lane for lane in self._lanes.values() if not lane.is_asked and now - lane.looked_at >= LOOK_S)
+
+    def asks(self, lanes: Iterable[SoloLane]) -> None:
+        """A claim for these is under way."""
+        for lane in lanes:
+            lane.is_asked, lane.is_told_again = True, False
+
+    def answered(self, lanes: Iterable[SoloLane], emptied: Collection[Lane], now: float) -> None:
+        """It has told which of the lanes are empty."""
+        for lane in lanes:
+            lane.is_asked, lane.looked_at = False, now
+            if lane.lane in emptied and not lane.is_told_again:
+                self._let_go(lane)
+                if self._lanes.get(lane.lane) is lane:
+                    del self._lanes[lane.lane]
+
+    def came_to_nothing(self, lanes: Iterable[SoloLane]) -> None:
+        """There was no answer."""
+        for lane in lanes:
+            lane.is_asked = False
+
+    def taken(self, lane: SoloLane) -> None:
+        """The session that was kept clear has been asked for: it has a run now, or there was none."""
+        self._let_go(lane)
+
+    # ---- room ----
+
+    def rooms(self, now: float) -> list[tuple[SoloLane, WorkerSession]]:
+        """The lanes with runs, each with an idle session that takes one now. Others are kept clear."""
+        if not self._lanes:
+            return []
+        self._note_what_is_taken(now)
+        found = []
+        for lane in self._lanes.values():
+            if not lane.is_asked and now - lane.looked_at < LOOK_S:
+                session = self._room_for(lane, now)
+                if session is not None:
+                    found.append((lane, session))
+        return found
+
+    def _note_what_is_taken(self, now: float) -> None:
+        """A session that was taken up takes others for as long as that was, if any wait."""
+        self._rests_until = {session: until for session, until in self._rests_until.items() if until > now}
+        for session, since in tuple(self._taken_since.items()):
+            if not session.slots.is_taken_up:
+                del self._taken_since[session]
+                self._rests_until[session] = now + min(now - since, TAKEN_UP_S)
+
+    def _room_for(self, lane: SoloLane, now: float) -> WorkerSession | None:
+        kept_clear = lane.kept_clear
+        if kept_clear is not None and (
+            not self._would_take(kept_clear, lane) or now - lane.kept_clear_since >= TAKEN_UP_S
+        ):
+            self._let_go(lane)
+            self._note_what_is_taken(now)
+            kept_clear = None
+        if kept_clear is not None:
+            return kept_clear if kept_clear.slots.is_idle else None
+        candidates = [one for one in lane.sessions if self._would_take(one, lane) and not self._rests(one)]
+        free = [one for one in candidates if not one.slots.is_taken_up]
+        taken_up = sum(one.slots.is_taken_up for one in lane.sessions)
+        if not free or taken_up >= max(1, len(lane.sessions) // 2):
+            return None
+        session = min(free, key=lambda one: one.slots.busy)
+        lane.kept_clear, lane.kept_clear_since = session, now
+        session.slots.is_kept_clear = True
+        self._taken_since.setdefault(session, now)
+        return session if session.slots.is_idle else None
+
+    def _would_take(self, session: WorkerSession, lane: SoloLane) -> bool:
+        return session.takes_runs and session.slots.limit > 0 and session.accepts(lane.lane)
+
+    def _rests(self, session: WorkerSession) -> bool:
+        """One that is idle may as well take a run, as long as no others wait for it."""
+        return session in self._rests_until and (not session.slots.is_idle or self._others_wait(session))
+
+    def _let_go(self, lane: SoloLane) -> None:
+        if lane.kept_clear is not None:
+            lane.kept_clear.slots.is_kept_clear = False
+            lane.kept_clear = None

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from asyncio import Future
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from redflow_server.domain.leases import ClaimedRun, RecordStep, Release, ReleaseReason, Suspend
+from redflow_server.domain.runs import Step
 from redflow_server.domain.session import Capacity, HeldLease, LeaseState
 from redflow_server.domain.waits import TimerWait, Wait
-from redflow_server.engine import solo
 from redflow_server.store.store import Store
 from tests.builders import LANE, a_failed_step, a_record, a_step, claim_one, enqueue_one, renew_one
 from tests.engine.conftest import OpenWorker
 from tests.engine.engine_worker import EngineWorker
 from tests.engine.parts import Engine, Stores, tell_of_lanes
+from tests.eventually import eventually
 
 MAX_LOSSES: Final = 3
 SOLO_LANE: Final = replace(LANE, is_solo=True)
@@ -119,7 +122,7 @@ async def test_who_asks_is_told_why_it_waits(engine: Engine, store: Store, open_
     await engine.sessions.announce()
     run = await engine.runs.get(run_id)
     assert [waiting_for.detail for waiting_for in run.waiting_for] == [
-        "1 worker serves it, and none is idle, which it needs because its next loss would end it"
+        "1 worker serves it, and none is idle; it needs one for itself, because its next loss would end it"
     ]
 
 
@@ -166,28 +169,123 @@ async def test_the_least_busy_of_several_makes_room(engine: Engine, store: Store
     await alone(engine, store, worker, run_id)
 
 
-async def test_a_worker_that_does_not_get_idle_takes_others_after_a_minute_for_a_minute(
+async def looked(engine: Engine, what: Callable[[], bool], saying: str) -> None:
+    """Has the dispatcher look again and again until something holds."""
+
+    def holds() -> bool:
+        engine.dispatcher.wake()
+        return what()
+
+    await eventually(holds, saying=saying)
+
+
+async def test_a_worker_that_does_not_get_idle_takes_others_after_a_while_for_as_long(
     engine: Engine, store: Store, open_worker: OpenWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = [1000.0]
-    monkeypatch.setattr("redflow_server.engine.solo.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("redflow_server.engine.solo.TAKEN_UP_S", 0.3)
     worker, busy_with = await at_work(engine, store, open_worker)
     await suspected(store)
     await engine.upkeep.look_ahead()
     waiting = await others(store, engine, 1)
     assert await assigned(worker) == [busy_with.run_id]
 
-    now[0] += solo.KEPT_CLEAR_S
-    engine.dispatcher.wake()
+    await looked(engine, lambda: len(worker.assignments) == 2, "it takes others")
     assert await assigned(worker) == [busy_with.run_id, *waiting]
     waiting += await others(store, engine, 1)
     assert await assigned(worker) == [busy_with.run_id, *waiting]
 
-    now[0] += solo.KEPT_CLEAR_S
-    engine.dispatcher.wake()
+    await looked(engine, lambda: worker.session.slots.is_kept_clear, "it is kept clear again")
+
+
+async def test_others_have_their_turn_between_them(engine: Engine, store: Store, open_worker: OpenWorker) -> None:
+    for _ in range(3):
+        await suspected(store)
+    worker = await open_worker(engine, slot_limit=1)
+    await engine.upkeep.look_ahead()
+    order = []
+    run = await worker.assignment()
+    await others(store, engine, 3)
+    for _ in range(6):
+        order.append(run.lane.is_solo)
+        await worker.settled()
+        await worker.complete(run)
+        if len(order) < 6:
+            run = await worker.assignment()
+    assert order[:2] == [True, False]
+    assert sorted(order) == [False] * 3 + [True] * 3
+
+
+async def test_half_of_the_workers_are_left_to_others(engine: Engine, store: Store, open_worker: OpenWorker) -> None:
+    for _ in range(4):
+        await suspected(store)
+    workers = [await open_worker(engine, slot_limit=10) for _ in range(4)]
+    await engine.upkeep.look_ahead()
+    for worker in workers:
+        await worker.settled()
+    # One after the other, since they share a lane: each is asked for when the one before has come.
+    assert sum(worker.session.slots.has_solo for worker in workers) == 2
+
+
+async def test_one_without_slots_is_not_kept_clear(engine: Engine, store: Store, open_worker: OpenWorker) -> None:
+    none = await open_worker(engine, slot_limit=0)
+    worker, _ = await at_work(engine, store, open_worker)
+    await suspected(store)
+    await engine.upkeep.look_ahead()
     await worker.settled()
-    await others(store, engine, 1)
-    assert await assigned(worker) == [busy_with.run_id, *waiting], "kept clear again"
+    assert worker.session.slots.is_kept_clear
+    assert not none.session.slots.is_kept_clear
+
+
+class ReadStore(Store):
+    """The store itself; `on_read` is called when the steps of a run are asked for."""
+
+    on_read: Callable[[], None]
+
+    def read_steps(self, *arguments: Any, **settings: Any) -> Future[tuple[Step, ...]]:  # Any: those of the store
+        self.on_read()
+        return super().read_steps(*arguments, **settings)
+
+
+async def test_one_with_many_steps_is_alone_while_these_are_read(
+    stores: Stores, store: Store, open_worker: OpenWorker
+) -> None:
+    run_id = await enqueue_one(store)
+    lease = await claim_one(store)
+    await renew_one(store, lease)
+    for number in range(70):
+        await store.record_step(a_record(lease, a_step(f"s{number}", seq=number), steps_recorded=number))
+    for losses in range(MAX_LOSSES):
+        if losses:
+            lease = await claim_one(store)
+            await renew_one(store, lease)
+        await store.release(Release(run_id, lease.lease_token, ReleaseReason.VANISHED, steps_recorded=70))
+    reading = await stores.open(ReadStore)
+    assert isinstance(reading, ReadStore)
+    engine = Engine(reading)
+    free = []
+    reading.on_read = lambda: free.append(worker.session.free_slots)
+    worker = await open_worker(engine, slot_limit=10)
+    run = await alone(engine, store, worker, run_id)
+    assert len(run.steps or ()) == 70
+    assert free == [0]
+
+
+@pytest.mark.parametrize("how", ["canceled", "taken by another gateway"])
+async def test_no_room_is_made_any_longer_for_one_that_is_gone(
+    engine: Engine, store: Store, open_worker: OpenWorker, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr("redflow_server.engine.solo.LOOK_S", 0.1)
+    worker, _ = await at_work(engine, store, open_worker)
+    run_id = await suspected(store)
+    await engine.upkeep.look_ahead()
+    await looked(engine, lambda: worker.session.slots.is_kept_clear, "it is kept clear")
+
+    if how == "canceled":
+        await store.cancel(run_id, "", "cancel-1")
+    else:
+        await claim_one(store, SOLO_LANE)
+
+    await looked(engine, lambda: not worker.session.slots.is_kept_clear, "it takes others")
 
 
 async def test_no_room_is_made_any_longer_when_another_gateway_had_some(

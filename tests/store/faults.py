@@ -51,9 +51,7 @@ FAULTS_OF_RUNS: Final = (
     ),
     a_fault("placed-runs-match", "queued", "one to be delivered alone beside others", "HSET P:run:queued solo 1"),
     a_fault("placed-runs-match", "ghost", "no record of what is scheduled", "ZADD P:scheduled 5 ghost"),
-    a_fault("placed-runs-match", "queued", "one to be delivered alone beside others", "HSET P:run:queued solo 1"),
     a_fault("placed-runs-match", "ghost", "no record of what is leased", "ZADD P:leases 5 ghost"),
-    a_fault("placed-runs-match", "queued", "one to be delivered alone beside others", "HSET P:run:queued solo 1"),
     a_fault("placed-runs-match", "ghost", "no record of what is queued", "ZADD P:lane:1:q:1:w 5 ghost"),
     a_fault(
         "placed-runs-match", "succeeded", "a run that has ended in a lane", "ZADD P:lane:1:q:1:w 5 succeeded",

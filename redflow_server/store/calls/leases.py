@@ -55,7 +55,7 @@ class LeaseScripts(Scripted):
     def claim(self, claim: Claim) -> Future[Claimed]:
         """Leases queued runs to a session. Never repeated: leases without a holder end by themselves, soon."""
         arguments: list[Argument] = [self._now, *_stamp(claim.stamp), claim.count, claim.lease_ms, claim.secret]
-        arguments += [CLAIM_BYTES, INLINE_STEPS, INLINE_STEP_BYTES, "solo" if claim.lanes[0].is_solo else ""]
+        arguments += [CLAIM_BYTES, INLINE_STEPS, INLINE_STEP_BYTES, "solo" if claim.is_solo else ""]
         for lane in claim.lanes:
             arguments += (lane.queue, lane.workflow)
         return self._pipeline.call("claim", arguments, lambda reply: replies.claimed(claim, reply))

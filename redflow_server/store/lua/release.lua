@@ -1,4 +1,4 @@
--- Hands a lease back at no cost in attempts; `counts` is what the delivery was: loss, undelivered, rejected, or empty. On a gateway's own account only if the lease carries its stamp.
+-- Hands a lease back at no cost in attempts. On a gateway's own account only if the lease carries its stamp.
 -- KEYS    prefix
 -- ARGS    now run_id token stamp counts delay_ms steps_recorded max_losses
 -- RETURNS ok status | duplicate status | steps_missing | moved | lost
@@ -8,6 +8,7 @@
 -- ORDER   last
 --@include home losses relief settle
 local run = read_run(ARGV[2])
+-- `counts` is what the delivery was: loss, undelivered, rejected, or nothing of these.
 local stamp, counts, delay_ms, max_losses = ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[8])
 local lost = refuse_lease(run, ARGV[3])
 if lost then return lost end
