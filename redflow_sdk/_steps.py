@@ -65,6 +65,11 @@ class Step:
         """Its outcome in an earlier delivery: no one else calls its function meanwhile."""
         return self.known
 
+    @property
+    def number(self) -> str:
+        """Which try it is, of how many."""
+        return f"{self.tries} of {self.call.retry.max_attempts if self.call.retry else 1}"
+
     def next_try(self) -> Step:
         """The function is called once more."""
         self.tries += 1
@@ -215,7 +220,7 @@ class FunctionSteps:
         elif delay_s is None:
             await self._record_failure(step, error)
         else:
-            await self._record_try(step, error)
+            await self._record_try(step, error, delay_s)
 
     def _record_canceled(self, step: Step) -> None:
         if not self._goes_on_elsewhere:
@@ -223,19 +228,25 @@ class FunctionSteps:
             # Not final: its handler has seen no failure of it, and a replay calls it again.
             self._log.report_on_the_way_out(self._report(step, canceled))
 
-    async def _record_try(self, step: Step, error: BaseException) -> None:
+    async def _record_try(self, step: Step, error: BaseException, delay_s: float) -> None:
         if not self._goes_on_elsewhere:
             failure = self._log.failure(error)
             log.warning(
-                *("step %r of run %s failed in try %d: %s: %s", step.call.name, self._log.run_id, step.tries),
-                *(failure.type, failure.message[:200]),
+                *("step %r of run %s failed in try %s, again in %.1f s: %s: %s", step.call.name, self._log.run_id),
+                *(step.number, delay_s, failure.type, failure.message[:200]),
             )
             await self._log.report(self._report(step, failure))
 
     async def _record_failure(self, step: Step, error: BaseException) -> None:
         """The step has failed for this attempt."""
         if not self._goes_on_elsewhere:
-            await self._recorded(step, replace(self._report(step, self._log.failure(error)), is_final=True))
+            failure = self._log.failure(error)
+            if step.tries > 1:
+                log.warning(
+                    *("step %r of run %s failed in try %s, its last: %s: %s", step.call.name, self._log.run_id),
+                    *(step.number, failure.type, failure.message[:200]),
+                )
+            await self._recorded(step, replace(self._report(step, failure), is_final=True))
 
     @property
     def _goes_on_elsewhere(self) -> bool:
