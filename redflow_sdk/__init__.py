@@ -7,6 +7,7 @@ async def greet(ctx: Context, name: str) -> str:
     return await ctx.step.run("compose", lambda: f"hello {name}")
 """
 
+from redflow_sdk._types import JsonValue
 from redflow_sdk.client import Client, RunList
 from redflow_sdk.codec import PayloadCodec
 from redflow_sdk.context import BlockingContext, Context, FailureContext, RunInfo
@@ -82,6 +83,7 @@ __all__ = [
     "IdempotencyKeyReusedError",
     "InputValidationError",
     "InvalidInputError",
+    "JsonValue",
     "LaneDepth",
     "Middleware",
     "NonDeterministicError",

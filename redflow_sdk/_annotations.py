@@ -24,7 +24,7 @@ from redflow_sdk._hints import (
     unwrapped,
 )
 from redflow_sdk._readers import Fields, Read, as_it_is
-from redflow_sdk._scalars import SCALARS
+from redflow_sdk._scalars import AS_WRITTEN, SCALARS
 from redflow_sdk._types import Annotation, Value
 
 _LISTS: Final[Mapping[type, Callable[[list[Value]], Value]]] = {
@@ -84,10 +84,13 @@ class ReaderMaker:
         return _readers.nothing(problem)
 
     def _union(self, annotation: Annotation, options: Sequence[Annotation]) -> Read:
-        # An int would fit a float, and lose digits.
-        ordered = sorted(options, key=lambda option: option is float)
-        readers = [self.reader(option) for option in ordered if option is not types.NoneType]
-        read = readers[0] if len(readers) == 1 else _readers.first_that_fits(readers, str(annotation))
+        wanted = [unwrapped(option) for option in options if option is not types.NoneType]
+        readers = [self.reader(option) for option in wanted]
+        if len(readers) == 1:
+            return _readers.optional(readers[0])
+        # What one of them has written comes back as that: an int fits a float too, a date a datetime.
+        first = [AS_WRITTEN.get(option, read) for option, read in zip(wanted, readers, strict=True)]
+        read = _readers.first_that_fits([*first, *readers], str(annotation))
         return _readers.optional(read) if types.NoneType in options else read
 
     def _alias(self, annotation: Annotation, kind: Annotation, arguments: Sequence[Annotation]) -> Read:

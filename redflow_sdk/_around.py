@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,7 +14,7 @@ from redflow_sdk.middleware import CallNext, Middleware, StartInfo, StepInfo
 from redflow_sdk.records import Payload
 
 if TYPE_CHECKING:  # a context holds steps, which are surrounded
-    from redflow_sdk.context import RunInfo
+    from redflow_sdk.context import FailureContext, RunInfo
 
 HEADER: Final = "header."
 """With what the names of headers begin in the metadata of an input."""
@@ -30,8 +31,17 @@ class Around:
         for index, one in enumerate(middleware):
             if not isinstance(one, Middleware):
                 raise InvalidInputError(f"middleware[{index}] must be a Middleware; is a {type(one).__name__}")
+            if inspect.iscoroutinefunction(one.start):
+                raise InvalidInputError(
+                    f"middleware[{index}].start must be a def, because it is not awaited; it is async"
+                )
         self._starts = tuple(one.start for one in middleware if type(one).start is not Middleware.start)
         self._runs = tuple(one.run for one in middleware if type(one).run is not Middleware.run)
+        self._failure_handlers = tuple(
+            one.failure_handler
+            for one in middleware
+            if (type(one).failure_handler, type(one).run) != (Middleware.failure_handler, Middleware.run)
+        )
         self._steps = tuple(one.step for one in middleware if type(one).step is not Middleware.step)
 
     @property
@@ -52,6 +62,10 @@ class Around:
         """What is around a handler, and in it the handler."""
         return _nested(self._runs, run, handler)()
 
+    def failure_handler(self, failure: FailureContext, handler: CallNext) -> Awaitable[Value]:
+        """What is around a failure handler, and in it the failure handler."""
+        return _nested(self._failure_handlers, failure, handler)()
+
     async def step(self, step: StepInfo, function: CallNext) -> Value:
         """What is around a step, and in it its function."""
         return await _nested(self._steps, step, function)()
@@ -65,6 +79,7 @@ class AroundRun:
         self.info: Final = run
         self.has_steps: Final = around.has_steps
         self.started = around.started
+        self.failure_handler = around.failure_handler
 
     def handler(self, handler: CallNext) -> Awaitable[Value]:
         """What is around the handler, and in it the handler."""
@@ -75,7 +90,7 @@ class AroundRun:
         return self._around.step(StepInfo(name, self.info, tries), function)
 
 
-def _nested(around: Sequence[Function], about: RunInfo | StepInfo, innermost: CallNext) -> CallNext:
+def _nested(around: Sequence[Function], about: RunInfo | FailureContext | StepInfo, innermost: CallNext) -> CallNext:
     call_next = innermost
     for call in reversed(around):
         call_next = partial(call, about, call_next)
@@ -95,7 +110,7 @@ def _marks(headers: Mapping[str, str]) -> list[tuple[str, str]]:
         if not (isinstance(name, str) and isinstance(text, str)):
             raise InvalidInputError(f"headers must be text by text; got {ascii(name)[:50]}: a {type(text).__name__}")
         try:
-            size += len(name.encode()) + len(text.encode())
+            size += len(HEADER) + len(name.encode()) + len(text.encode())
         except UnicodeEncodeError:
             raise InvalidInputError(f"headers must not contain lone surrogates; {ascii(name)[:50]} does") from None
     if size > MAX_HEADER_BYTES:

@@ -36,7 +36,7 @@ from redflow_sdk._sealing import Sealing
 from redflow_sdk._step_log import StepLog
 from redflow_sdk._suspension import Suspension
 from redflow_sdk._threads import Threads
-from redflow_sdk._types import Value
+from redflow_sdk._types import Function, Value
 from redflow_sdk.context import BlockingContext, Context, FailureContext, RunInfo
 from redflow_sdk.errors import CodecError, InputValidationError, RunCanceledError, SerializationError
 from redflow_sdk.records import Failure, Payload
@@ -236,10 +236,11 @@ class Execution:
         return Completed(self.token, self._log.recorded, self._log.payload("the output", output))
 
     async def _output_of(self, workflow: AnyWorkflow, arguments: tuple[Value, ...]) -> Value:
+        function: Function = workflow.function
         if workflow.is_async:
             with self._suspension.watching_tasks():
-                return await workflow.function(Context(self._around.info, self._steps), *arguments)
-        handler = functools.partial(workflow.function, BlockingContext(self._around.info, self._steps), *arguments)
+                return await function(Context(self._around.info, self._steps), *arguments)
+        handler = functools.partial(function, BlockingContext(self._around.info, self._steps), *arguments)
         return await self._workplace.threads.run_handler(handler)
 
     async def _handle_failure(self, error: BaseException, failure: Failure) -> Item:
@@ -251,11 +252,15 @@ class Execution:
             raise LookupError(f"this worker has no failure handler of workflow {self._workflow.name!r}")
         context = FailureContext(self._around.info, self._input(), error, failure)
         self._can_be_interrupted = is_async(handler)
-        if self._can_be_interrupted:
-            await handler(context)
-        else:
-            await self._workplace.threads.run_handler(functools.partial(handler, context))
+        await self._around.failure_handler(
+            context, functools.partial(self._output_of_failure_handler, handler, context)
+        )
         return FailureHandled(self.token, self._log.recorded, None)
+
+    async def _output_of_failure_handler(self, handler: Function, context: FailureContext) -> Value:
+        if self._can_be_interrupted:
+            return await handler(context)
+        return await self._workplace.threads.run_handler(functools.partial(handler, context))
 
     def _input(self) -> Value:
         """The input for a failure handler, which may have failed because of it: as JSON where it does not fit."""

@@ -6,12 +6,13 @@ import builtins
 import json
 import os
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from redflow_sdk import errors
+from redflow_sdk._types import JsonValue
 from redflow_sdk.records import Failure, FailureKind, Payload
 
 MESSAGE_CHARS: Final = 16 * 1024
@@ -19,11 +20,14 @@ TRACEBACK_CHARS: Final = 32 * 1024
 CAUSE_CHARS: Final = 2 * 1024
 MAX_CAUSES: Final = 8
 MAX_DETAILS: Final = 100
-MAX_RELATED: Final = 1000
+MAX_RELATED: Final = 100_000
 MAX_MEMBERS: Final = 5
+"""How many members of a group its text tells; of a group in it one less, and so on, but at least one."""
 TYPE_CHARS: Final = 1024
 ENDS_OF_ITERATORS: Final = (StopIteration, StopAsyncIteration)
 _OURS: Final = str(Path(__file__).parent) + os.sep
+
+T = TypeVar("T")
 
 _KINDS: Final[tuple[tuple[type[BaseException], FailureKind], ...]] = (
     (errors.InputValidationError, "validation"),
@@ -111,10 +115,7 @@ def _chain(error: BaseException) -> list[BaseException]:
     while link is not None and id(link) not in seen and len(links) <= MAX_CAUSES:
         links.append(link)
         seen.add(id(link))
-        if isinstance(link, BaseExceptionGroup):
-            link = link.exceptions[0]
-        else:
-            link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+        link = link.exceptions[0] if isinstance(link, BaseExceptionGroup) else _led_to(link)
     return links
 
 
@@ -128,22 +129,37 @@ def _related(error: BaseException) -> Iterator[BaseException]:
             continue
         seen.add(id(link))
         yield link
-        led_to = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+        led_to = _led_to(link)
         if led_to is not None:
             waiting.append(led_to)
         if isinstance(link, BaseExceptionGroup):
             waiting += reversed(link.exceptions)
 
 
+def _led_to(error: BaseException) -> BaseException | None:
+    # Not `or`: an exception may be falsy, as one with a `__len__` is.
+    if error.__cause__ is not None or error.__suppress_context__:
+        return error.__cause__
+    return error.__context__
+
+
+def _told(tell: Callable[[], T], otherwise: Callable[[BaseException], T]) -> T:
+    """What an exception tells of itself, if it can."""
+    try:
+        return tell()
+    except BaseException as broken:  # a user's exception may raise anything; the run has to fail all the same
+        return otherwise(broken)
+
+
 def _delay_of(error: errors.RetryAfterError) -> float | None:
     """The delay it asks for; None when a subclass has forgotten or spoilt it."""
-    delay = getattr(error, "delay", None)
+    delay = _told(lambda: error.delay, lambda _: None)
     return float(delay) if isinstance(delay, (int, float)) and 0 <= delay < errors.MAX_SECONDS else None
 
 
-def _details_of(error: errors.InputValidationError) -> list[dict[str, str]] | None:
+def _details_of(error: errors.InputValidationError) -> list[JsonValue] | None:
     """The details; None when a subclass has none, or none that are JSON."""
-    details = getattr(error, "details", None)
+    details = _told(lambda: getattr(error, "details", None), lambda _: None)
     if not isinstance(details, list):
         return None
     try:
@@ -153,14 +169,20 @@ def _details_of(error: errors.InputValidationError) -> list[dict[str, str]] | No
     return details[:MAX_DETAILS]
 
 
-def _text_of(error: BaseException) -> str:
-    try:
-        if isinstance(error, BaseExceptionGroup):
-            members = (f"{type(member).__name__}: {_text_of(member)}" for member in error.exceptions[:MAX_MEMBERS])
-            return f"{error}: {'; '.join(members)}"
-        return str(error)
-    except BaseException as broken:  # str() of a user's exception may raise anything; the run has to fail all the same
-        return f"<{type(error).__name__}.__str__ raised {type(broken).__name__}>"
+def _text_of(error: BaseException, members: int = MAX_MEMBERS) -> str:
+    return _told(
+        lambda: _text_with_members(error, members),
+        lambda broken: f"<{type(error).__name__}.__str__ raised {type(broken).__name__}>",
+    )
+
+
+def _text_with_members(error: BaseException, members: int) -> str:
+    text = str.__str__(str(error))  # which may be of a subclass of str
+    if not isinstance(error, BaseExceptionGroup):
+        return text
+    fewer = max(1, members - 1)
+    told = (f"{type(member).__name__}: {_text_of(member, fewer)}" for member in error.exceptions[:members])
+    return f"{text}: {'; '.join(told)}"
 
 
 def _traceback_of(error: BaseException) -> str:

@@ -83,7 +83,7 @@ class WorkerProtocol:
         self.timing: Timing | None = None
         self.last_confirmed: float | None = None
         """When the last heartbeat or opening was sent that the gateway has answered."""
-        self.max_payload_bytes = 1024 * 1024
+        self.max_payload_bytes: int = 1024 * 1024
 
     # ---- for the worker ----
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Final, TypeAlias
 
+from redflow_sdk._contained import ENDS_OF_PROGRAMS
 from redflow_sdk._failures import failure_of
 from redflow_sdk._names import MAX_BYTES
 from redflow_sdk._types import Value
@@ -21,7 +22,7 @@ NEVER_RETRIED: Final[tuple[FailureKind, ...]] = (
 )
 Rest: TypeAlias = Callable[[float], Coroutine[Value, Value, None]]
 """Passes a pause of so many seconds before another try, while the run keeps its slot."""
-_ENDS = (asyncio.CancelledError, RunCanceledError, SystemExit, KeyboardInterrupt)
+_ENDS = (asyncio.CancelledError, RunCanceledError, *ENDS_OF_PROGRAMS)
 
 
 def delay_before_next(policy: RetryPolicy | None, tries: int, error: BaseException) -> float | None:

@@ -26,6 +26,7 @@ from functools import partial
 from types import BuiltinMethodType, FunctionType, MethodType
 from typing import Final, TypeAlias
 
+from redflow_sdk._contained import Contained
 from redflow_sdk._types import Function, Value
 
 AnyFuture: TypeAlias = asyncio.Future[Value]
@@ -128,24 +129,26 @@ def watch(loop: asyncio.AbstractEventLoop) -> None:
 
 
 class _Factory:
-    """Creates tasks as the factory before it does, and puts each on the list of its run."""
+    """Creates tasks as the factory before it does. Those of a run are put on its list, and cannot end the loop."""
 
     def __init__(self, before: Function | None) -> None:
         self._create = before or _new_task
 
     def __call__(self, loop: asyncio.AbstractEventLoop, work: Value, /, **options: Value) -> AnyTask:
+        context: Context | None = options.get("context")
+        run = _run.get() if context is None else context.get(_run)
+        if run is None:
+            return self._create(loop, work, **options)
         # The task gets no name here: the traceback of an eager one that fails keeps this frame, and it the task.
-        return _listed(self._create(loop, work, **options), loop, options.get("context"))
+        return _listed(self._create(loop, Contained(work) if asyncio.iscoroutine(work) else work, **options), loop, run)
 
 
 def _new_task(loop: asyncio.AbstractEventLoop, work: Value, **options: Value) -> AnyTask:
     return asyncio.Task(work, loop=loop, **options)
 
 
-def _listed(task: AnyTask, loop: asyncio.AbstractEventLoop, context: Context | None) -> AnyTask:
-    run = _run.get() if context is None else context.get(_run)
-    if run is not None:
-        run.add(task, loop)
+def _listed(task: AnyTask, loop: asyncio.AbstractEventLoop, run: RunTasks) -> AnyTask:
+    run.add(task, loop)
     return task
 
 

@@ -43,6 +43,16 @@ def _parsed(parse: Callable[[Json], Value], accepted: Sequence[type], wanted: st
     return read
 
 
+def _date_and_time(text: str) -> dt.datetime:
+    if len(text) <= len("2026-03-01"):
+        raise ValueError("a date without a time")
+    return dt.datetime.fromisoformat(text)
+
+
+def _seconds(seconds: float) -> dt.timedelta:
+    return dt.timedelta(seconds=seconds)
+
+
 SCALARS: Final[Mapping[type, Read]] = {
     types.NoneType: _exactly(types.NoneType, "null"),
     bool: _exactly(bool, "a bool"),
@@ -52,10 +62,18 @@ SCALARS: Final[Mapping[type, Read]] = {
     dt.datetime: _parsed(dt.datetime.fromisoformat, (str,), "a datetime in ISO 8601"),
     dt.date: _parsed(dt.date.fromisoformat, (str,), "a date in ISO 8601"),
     dt.time: _parsed(dt.time.fromisoformat, (str,), "a time in ISO 8601"),
-    dt.timedelta: _parsed(lambda seconds: dt.timedelta(seconds=seconds), (float, int), "a timedelta in seconds"),
+    dt.timedelta: _parsed(_seconds, (float, int), "a timedelta in seconds"),
     uuid.UUID: _parsed(uuid.UUID, (str,), "a UUID"),
     decimal.Decimal: _parsed(lambda number: decimal.Decimal(str(number)), (str, int, float), "a Decimal as text"),
 }
+
+AS_WRITTEN: Final[Mapping[type, Read]] = {
+    float: _exactly(float, "a float"),
+    dt.datetime: _parsed(_date_and_time, (str,), "a datetime in ISO 8601"),
+    dt.timedelta: _parsed(_seconds, (float,), "a timedelta in seconds"),
+    decimal.Decimal: _parsed(decimal.Decimal, (str,), "a Decimal as text"),
+}
+"""Of the types that are read from more than what they are written as: readers of that alone."""
 
 
 def literal(options: Sequence[Value]) -> Read:

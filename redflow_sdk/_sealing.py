@@ -31,7 +31,9 @@ class Sealing:
             raise InvalidInputError(f"codec must have the methods encode and decode; got a {type(codec).__name__}")
         self._codec = codec
         self._holder = holder
-        self.name = "" if codec is None else check_name("the name of the codec", getattr(codec, "name", None) or "")
+        self.name: Final[str] = (
+            "" if codec is None else check_name("the name of the codec", getattr(codec, "name", None) or "")
+        )
         self.describe: Final[Describe] = with_glimpse if codec is None else without_glimpse
         """How the faults of a value are told: what is to be encoded shows nothing of itself."""
 
@@ -69,7 +71,7 @@ class Sealing:
 
     def _coded(self, what: str, code: Callable[[bytes], bytes], data: bytes) -> bytes:
         outcome = Outcome.of(partial(code, data))
-        if isinstance(outcome.error, Exception):
+        if outcome.error is not None and not isinstance(outcome.error, KeyboardInterrupt):
             # Not what it says, which may be a part of the payload.
             raise CodecError(f"codec {self.name!r} does not take {what}: {type(outcome.error).__name__}")
         coded = outcome.get()

@@ -45,7 +45,8 @@ def run_start(workflow: AnyWorkflow | str, input: Value, options: StartOptions) 
         start = RunStart(workflow.name, checked, workflow.queue, workflow.max_attempts)
     else:
         named: Value = workflow  # a plain function, perhaps, which the check refuses
-        start = RunStart(check_name("workflow", named), Payload(converter.encode(input)))
+        name = check_name("workflow", named)
+        start = RunStart(name, Payload(converter.encode(input, f"the input of workflow {name!r}")))
     return replace(
         start,
         queue=options.queue or start.queue,

@@ -220,7 +220,8 @@ def emit_call(
     check_name("event", event)
     _check_event_key(key)
     check_key(idempotency_key, idempotency_ttl)
-    return EmitCall(name, event, key, Payload(converter.encode(payload)), idempotency_key, idempotency_ttl)
+    data = converter.encode(payload, f"the payload of event {event!r}")
+    return EmitCall(name, event, key, Payload(data), idempotency_key, idempotency_ttl)
 
 
 def _check_event_key(key: str | None) -> None:

@@ -189,11 +189,7 @@ class StepLog:
 
     def payload(self, what: str, value: Value) -> Payload:
         """A value as it is stored. Raises SerializationError and CodecError, which name it by `what`."""
-        try:
-            data = converter.encode(value)
-        except SerializationError as error:
-            raise SerializationError(f"{what} {error}") from None
-        return self.outgoing(what, Payload(data))
+        return self.outgoing(what, Payload(converter.encode(value, what)))
 
     def outgoing(self, what: str, payload: Payload) -> Payload:
         """The payload as it is stored. Raises CodecError, and SerializationError when it is too large."""

@@ -15,6 +15,8 @@ from typing import Final
 from redflow_sdk._hints import is_pydantic_model
 from redflow_sdk._types import Json, Value
 
+NO_MICROSECONDS_FROM: Final = 2.0**33
+"""Seconds; a float of more does not tell each microsecond from the next."""
 _JSON_TYPES: Final = frozenset((str, int, float, bool, NoneType, dict, list, tuple))
 
 
@@ -142,6 +144,13 @@ def _fields_of(value: Value) -> dict[str, Value]:
         raise Unwritable(f"a {type(value).__name__} without its field {error.name!r}") from error
 
 
+def _seconds(length: dt.timedelta) -> float:
+    seconds = length.total_seconds()
+    if length.microseconds and abs(seconds) >= NO_MICROSECONDS_FROM:
+        raise Unwritable("a timedelta with microseconds that is too long to keep them (272 years)")
+    return seconds
+
+
 def _dumped(model: Value) -> Value:
     try:
         return model.model_dump(mode="json", by_alias=True)
@@ -158,7 +167,7 @@ _SIMPLER: Final[tuple[tuple[type, Callable[[Value], Value]], ...]] = (
     (Mapping, dict),
     (dt.date, lambda value: value.isoformat()),  # datetimes too
     (dt.time, dt.time.isoformat),
-    (dt.timedelta, dt.timedelta.total_seconds),
+    (dt.timedelta, _seconds),
     (uuid.UUID, str),
     (decimal.Decimal, str),
 )

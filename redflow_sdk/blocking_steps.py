@@ -23,7 +23,7 @@ from redflow_sdk._step_calls import (
     start_call,
     token_call,
 )
-from redflow_sdk._types import Function, Value
+from redflow_sdk._types import Function, Given, JsonValue, Value
 from redflow_sdk.records import Event
 from redflow_sdk.retry import RetryPolicy
 from redflow_sdk.token import BlockingToken
@@ -37,7 +37,10 @@ OutputT = TypeVar("OutputT")
 
 
 class BlockingSteps:
-    """`ctx.step` of a `def` handler: the same but for races, and each call blocks."""
+    """`ctx.step` of a `def` handler: the same as `Steps`, but that each call blocks, and that there are no races.
+
+    Every call raises RunCanceledError when the run is canceled or lost to this worker.
+    """
 
     def __init__(self, runner: StepRunner) -> None:
         self._runner = runner
@@ -108,8 +111,12 @@ class BlockingSteps:
     ) -> Event[T] | None: ...
     @overload
     def wait_for_event(
+        self, name: str, event: str, *, payload_type: object, key: str | None = None, timeout: float | None = None
+    ) -> Event[object] | None: ...
+    @overload
+    def wait_for_event(
         self, name: str, event: str, *, key: str | None = None, timeout: float | None = None
-    ) -> Event[Value] | None: ...
+    ) -> Event[JsonValue] | None: ...
     def wait_for_event(
         self,
         name: str,
@@ -127,7 +134,9 @@ class BlockingSteps:
     @overload
     def token(self, name: str, output_type: type[T], *, timeout: float | None = None) -> BlockingToken[T]: ...
     @overload
-    def token(self, name: str, *, timeout: float | None = None) -> BlockingToken[Value]: ...
+    def token(self, name: str, output_type: object, *, timeout: float | None = None) -> BlockingToken[object]: ...
+    @overload
+    def token(self, name: str, *, timeout: float | None = None) -> BlockingToken[JsonValue]: ...
     def token(self, name: str, output_type: Value = Value, *, timeout: float | None = None) -> BlockingToken[Value]:
         """A token that somebody completes or fails from outside, like `Steps.token`."""
         text = self._runner.on_loop(self._runner.token(check_name("step name", name), check_timeout(timeout)))
@@ -137,8 +146,22 @@ class BlockingSteps:
     def run_workflow(
         self,
         name: str,
+        workflow: Workflow[None, OutputT],
+        input: None = None,
+        *,
+        timeout: float | None = None,
+        idempotency_key: str | None = None,
+        idempotency_ttl: float | None = None,
+        queue: str | None = None,
+        priority: int = 0,
+        max_attempts: int | None = None,
+    ) -> OutputT: ...
+    @overload
+    def run_workflow(
+        self,
+        name: str,
         workflow: Workflow[InputT, OutputT],
-        input: InputT = ...,
+        input: Given[InputT],
         *,
         timeout: float | None = None,
         idempotency_key: str | None = None,
@@ -152,7 +175,7 @@ class BlockingSteps:
         self,
         name: str,
         workflow: str,
-        input: object = ...,
+        input: object = None,
         *,
         timeout: float | None = None,
         idempotency_key: str | None = None,
@@ -160,7 +183,7 @@ class BlockingSteps:
         queue: str | None = None,
         priority: int = 0,
         max_attempts: int | None = None,
-    ) -> Value: ...
+    ) -> JsonValue: ...
     def run_workflow(
         self,
         name: str,
@@ -179,6 +202,48 @@ class BlockingSteps:
         options = StartOptions(idempotency_key, idempotency_ttl, queue, priority, max_attempts, describe)
         return self._runner.on_loop(self._runner.wait(child_call(name, workflow, input, options, timeout)))
 
+    @overload
+    def start_workflow(
+        self,
+        name: str,
+        workflow: Workflow[None, object],
+        input: None = None,
+        *,
+        parent_close: ParentClose = "abandon",
+        idempotency_key: str | None = None,
+        idempotency_ttl: float | None = None,
+        queue: str | None = None,
+        priority: int = 0,
+        max_attempts: int | None = None,
+    ) -> str: ...
+    @overload
+    def start_workflow(
+        self,
+        name: str,
+        workflow: Workflow[InputT, object],
+        input: Given[InputT],
+        *,
+        parent_close: ParentClose = "abandon",
+        idempotency_key: str | None = None,
+        idempotency_ttl: float | None = None,
+        queue: str | None = None,
+        priority: int = 0,
+        max_attempts: int | None = None,
+    ) -> str: ...
+    @overload
+    def start_workflow(
+        self,
+        name: str,
+        workflow: str,
+        input: object = None,
+        *,
+        parent_close: ParentClose = "abandon",
+        idempotency_key: str | None = None,
+        idempotency_ttl: float | None = None,
+        queue: str | None = None,
+        priority: int = 0,
+        max_attempts: int | None = None,
+    ) -> str: ...
     def start_workflow(
         self,
         name: str,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
+@runtime_checkable
 class PayloadCodec(Protocol):
     """Encodes what clients and workers send, and decodes what they get: `Client(codec=...)`, `Worker(codec=...)`.
 

@@ -5,7 +5,8 @@ pydantic models (by their aliases) as objects, named tuples as lists, datetime, 
 seconds, UUID and Decimal as text, Enum by its value. Anything else is refused with the place where it stands.
 
 Read: JSON as it is, or as the annotation says: the types above, set and frozenset, Sequence, Mapping and the like,
-Optional, Union (the first type that fits), Literal, TypedDict, NewType, Annotated, and generic classes of these.
+Optional, Union (the first type that writes such a value, else the first that fits), Literal, TypedDict, NewType,
+Annotated, and generic classes of these.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ from redflow_sdk.errors import InputValidationError, SerializationError
 SHOWN_FAULTS: Final = 5
 
 
-def encode(value: object) -> bytes:
-    """The value as JSON in UTF-8. Raises SerializationError that names the place at fault."""
+def encode(value: object, what: str = "a value") -> bytes:
+    """The value as JSON in UTF-8. Raises SerializationError that names the value by `what`, and the place at fault."""
     try:
         return _ENCODER.encode(plain(value)).encode()
     except Unwritable as error:
-        raise SerializationError(f"cannot be written as JSON: ${error.place} is {error}") from error
+        raise SerializationError(f"{what} cannot be written as JSON: ${error.place} is {error}") from error
     except RecursionError as error:
-        raise SerializationError("cannot be written as JSON: $ is nested too deeply") from error
+        raise SerializationError(f"{what} cannot be written as JSON: $ is nested too deeply") from error
     except ValueError as error:  # an int of more digits than Python converts
-        raise SerializationError(f"cannot be written as JSON: {error}") from error
+        raise SerializationError(f"{what} cannot be written as JSON: {error}") from error
 
 
 def decode(data: bytes, annotation: Annotation = Any, describe: Describe = with_glimpse) -> Value:
@@ -65,12 +66,20 @@ def structure(document: Json, annotation: Annotation, describe: Describe = with_
         raise InputValidationError(f"{shown}{more}", faults) from None
 
 
+def comes_back_the_same(value: Value, annotation: Annotation) -> bool:
+    """Whether it is plain to see that the JSON of a value is read, by the annotation, as that value."""
+    kind = type(value)
+    return kind in _PLAIN and (annotation is Any or annotation is kind)
+
+
 def get_to_know(annotation: Annotation, scope: Scope) -> Sequence[str]:
     """Looks up what the classes in an annotation name, where it stands, and keeps it. Gives what no JSON can be."""
     maker = ReaderMaker(scope)
     maker.reader(annotation)
     return maker.unreadable
 
+
+_PLAIN: Final = (str, int, bool, type(None))
 
 # By function, and not for longer than that lives: one that is made anew for each run may hold a lot.
 _result_types: Final[WeakKeyDictionary[FunctionType, Annotation]] = WeakKeyDictionary()

@@ -22,18 +22,23 @@ NO_INPUT: Final = _NoInput()
 class Cron:
     """When runs of a workflow start by themselves.
 
-    `expression` has five fields, minute first, or six with seconds first, or is an alias such as `@hourly`; `timezone`
-    is an IANA name, and "" is UTC. When clocks change, a fixed time that is skipped comes right after the gap, and one
-    that is repeated comes once; intervals keep their pace. `id` keeps the schedule's history when the rest of it
-    changes; it is unique within the workflow. Raises InvalidInputError for arguments that are no text, or too long.
+    When clocks change, a fixed time that is skipped comes right after the gap, and one that is repeated comes once;
+    intervals keep their pace. Raises InvalidInputError for texts that are none, or longer than 256 bytes; an expression
+    or time zone that the gateway does not know is logged by the worker, and its workflow is in force without it.
 
         @workflow(cron=[Cron("0 9 * * 1-5", timezone="Europe/Berlin", input={"kind": "digest"})])
     """
 
     expression: str
+    """Five fields, minute first, or six with seconds first, or an alias such as `@hourly`."""
     timezone: str = ""
+    """An IANA name, such as `Europe/Berlin`; empty is UTC."""
     input: object = NO_INPUT
+    """What the runs get, any value that can be written as JSON; without it an empty object. None is a value: null."""
     id: str = ""
+    """Keeps the schedule's history when the rest of it changes; unique within the workflow. Empty is one made of the
+    other fields.
+    """
 
     def __post_init__(self) -> None:
         check_name("expression", self.expression)
@@ -43,5 +48,5 @@ class Cron:
 
     @property
     def data(self) -> bytes | None:
-        """The input as JSON; None when there is none. Raises SerializationError."""
+        """The input as JSON; None when there is none. Raises SerializationError; for the SDK itself."""
         return None if self.input is NO_INPUT else encode(self.input)

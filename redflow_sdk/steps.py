@@ -23,7 +23,7 @@ from redflow_sdk._step_calls import (
     start_call,
     token_call,
 )
-from redflow_sdk._types import Function, Value
+from redflow_sdk._types import Function, Given, JsonValue, Value
 from redflow_sdk.records import Event, Raced
 from redflow_sdk.retry import RetryPolicy
 from redflow_sdk.token import Token
@@ -78,7 +78,7 @@ class Steps:
 
         The value comes back as JSON makes it, typed by the function's return annotation. `timeout` is in seconds, for
         each call. With `retry` a call that fails is repeated within this attempt of the run, as often as the policy
-        says, by whichever worker has the run; before a delay of more than a second the run is set aside.
+        says, by whichever worker has the run; before a delay of a second or more the run is set aside.
         A `def` function runs in a thread. Raises what the function raises, TimeoutError, SerializationError for a
         value that JSON cannot have, DuplicateStepError for a name that this run has used, and CancelledError when
         the run is canceled or lost.
@@ -121,8 +121,12 @@ class Steps:
     ) -> Event[T] | None: ...
     @overload
     async def wait_for_event(
+        self, name: str, event: str, *, payload_type: object, key: str | None = None, timeout: float | None = None
+    ) -> Event[object] | None: ...
+    @overload
+    async def wait_for_event(
         self, name: str, event: str, *, key: str | None = None, timeout: float | None = None
-    ) -> Event[Value] | None: ...
+    ) -> Event[JsonValue] | None: ...
     async def wait_for_event(
         self,
         name: str,
@@ -147,7 +151,9 @@ class Steps:
     @overload
     async def token(self, name: str, output_type: type[T], *, timeout: float | None = None) -> Token[T]: ...
     @overload
-    async def token(self, name: str, *, timeout: float | None = None) -> Token[Value]: ...
+    async def token(self, name: str, output_type: object, *, timeout: float | None = None) -> Token[object]: ...
+    @overload
+    async def token(self, name: str, *, timeout: float | None = None) -> Token[JsonValue]: ...
     async def token(self, name: str, output_type: Value = Value, *, timeout: float | None = None) -> Token[Value]:
         """A token that somebody completes, or fails, from outside: an opaque string to send in a mail or to a webhook.
 
@@ -164,8 +170,22 @@ class Steps:
     async def run_workflow(
         self,
         name: str,
+        workflow: Workflow[None, OutputT],
+        input: None = None,
+        *,
+        timeout: float | None = None,
+        idempotency_key: str | None = None,
+        idempotency_ttl: float | None = None,
+        queue: str | None = None,
+        priority: int = 0,
+        max_attempts: int | None = None,
+    ) -> OutputT: ...
+    @overload
+    async def run_workflow(
+        self,
+        name: str,
         workflow: Workflow[InputT, OutputT],
-        input: InputT = ...,
+        input: Given[InputT],
         *,
         timeout: float | None = None,
         idempotency_key: str | None = None,
@@ -179,7 +199,7 @@ class Steps:
         self,
         name: str,
         workflow: str,
-        input: object = ...,
+        input: object = None,
         *,
         timeout: float | None = None,
         idempotency_key: str | None = None,
@@ -187,7 +207,7 @@ class Steps:
         queue: str | None = None,
         priority: int = 0,
         max_attempts: int | None = None,
-    ) -> Value: ...
+    ) -> JsonValue: ...
     async def run_workflow(
         self,
         name: str,
@@ -219,6 +239,48 @@ class Steps:
         options = StartOptions(idempotency_key, idempotency_ttl, queue, priority, max_attempts, describe)
         return await self._runner.wait(child_call(name, workflow, input, options, timeout))
 
+    @overload
+    async def start_workflow(
+        self,
+        name: str,
+        workflow: Workflow[None, object],
+        input: None = None,
+        *,
+        parent_close: ParentClose = "abandon",
+        idempotency_key: str | None = None,
+        idempotency_ttl: float | None = None,
+        queue: str | None = None,
+        priority: int = 0,
+        max_attempts: int | None = None,
+    ) -> str: ...
+    @overload
+    async def start_workflow(
+        self,
+        name: str,
+        workflow: Workflow[InputT, object],
+        input: Given[InputT],
+        *,
+        parent_close: ParentClose = "abandon",
+        idempotency_key: str | None = None,
+        idempotency_ttl: float | None = None,
+        queue: str | None = None,
+        priority: int = 0,
+        max_attempts: int | None = None,
+    ) -> str: ...
+    @overload
+    async def start_workflow(
+        self,
+        name: str,
+        workflow: str,
+        input: object = None,
+        *,
+        parent_close: ParentClose = "abandon",
+        idempotency_key: str | None = None,
+        idempotency_ttl: float | None = None,
+        queue: str | None = None,
+        priority: int = 0,
+        max_attempts: int | None = None,
+    ) -> str: ...
     async def start_workflow(
         self,
         name: str,

@@ -13,8 +13,9 @@ from types import TracebackType
 from typing import Generic, Literal, TypeVar, overload
 
 from redflow_sdk._client_link import ClientLink
+from redflow_sdk._transport.calls import CALL_TIMEOUT
 from redflow_sdk._transport.thread import io_thread
-from redflow_sdk._types import Value
+from redflow_sdk._types import Given, JsonValue, Value
 from redflow_sdk.client import Client, RunList
 from redflow_sdk.codec import PayloadCodec
 from redflow_sdk.handle import RunHandle
@@ -70,18 +71,19 @@ class SyncRunHandle(Generic[OutputT]):
         return self._handle.input_differs
 
     def get(self) -> Run:
-        """The run as it is now. Raises RunNotFoundError."""
+        """The run as it is now. Raises RunNotFoundError, UnavailableError."""
         return _outcome(self._handle.get())
 
     def cancel(self, reason: str = "") -> bool:
-        """Asks for it to end as canceled; False when it had ended."""
+        """Asks for it to end as canceled, with a `reason` for the record; False when it had ended, or there is none.
+
+        Raises UnavailableError.
+        """
         return _outcome(self._handle.cancel(reason))
 
     def result(self, timeout: float | None = None) -> OutputT:
-        """Waits for the output, at most `timeout` seconds, and then for the gateway's answer at most one more.
-
-        Raises RunFailedError, CanceledError, TimeoutError, RunNotFoundError, and UnavailableError when there is no
-        gateway to say so in time.
+        """Waits for the output, at most `timeout` seconds (None: for ever), and then for the gateway's answer at most
+        one more. Raises what `RunHandle.result` raises.
         """
         return _outcome(self._handle.result(timeout))
 
@@ -110,8 +112,9 @@ class SyncClient:
     """Talks to a gateway at `target` like `Client`, and blocks. It needs no event loop, and any number of threads may
     use one at once.
 
-    Connects with the first call. Calls are repeated while the gateway is away, at most for 15 s. In an `async def`
-    handler use `Client`: what blocks holds up all handlers of the worker. `codec` and `middleware` are as in `Client`.
+    Connects with the first call. Calls are repeated while the gateway is away, at most for `call_timeout` seconds; then
+    they raise UnavailableError. In an `async def` handler use `Client`: what blocks holds up all handlers of the
+    worker. `codec` and `middleware` are as in `Client`.
 
         with SyncClient() as client:
             greeting = client.execute(greet, "Ada")
@@ -123,17 +126,34 @@ class SyncClient:
         *,
         codec: PayloadCodec | None = None,
         middleware: Sequence[Middleware] = (),
+        call_timeout: float = CALL_TIMEOUT,
     ) -> None:
-        self._client = _BlockingClient(target, codec=codec, middleware=middleware)
+        self._client = _BlockingClient(target, codec=codec, middleware=middleware, call_timeout=call_timeout)
 
     @overload
     def start(
         self,
-        workflow: Workflow[InputT, OutputT],
-        input: InputT = ...,
+        workflow: Workflow[None, OutputT],
+        input: None = None,
         *,
         idempotency_key: str | None = None,
         idempotency_ttl: float | None = None,
+        delay: float | None = None,
+        available_at: datetime | None = None,
+        queue: str | None = None,
+        priority: int = 0,
+        max_attempts: int | None = None,
+        on_input_mismatch: Literal["return", "reject"] = "return",
+    ) -> SyncRunHandle[OutputT]: ...
+    @overload
+    def start(
+        self,
+        workflow: Workflow[InputT, OutputT],
+        input: Given[InputT],
+        *,
+        idempotency_key: str | None = None,
+        idempotency_ttl: float | None = None,
+        delay: float | None = None,
         available_at: datetime | None = None,
         queue: str | None = None,
         priority: int = 0,
@@ -144,16 +164,17 @@ class SyncClient:
     def start(
         self,
         workflow: str,
-        input: object = ...,
+        input: object = None,
         *,
         idempotency_key: str | None = None,
         idempotency_ttl: float | None = None,
+        delay: float | None = None,
         available_at: datetime | None = None,
         queue: str | None = None,
         priority: int = 0,
         max_attempts: int | None = None,
         on_input_mismatch: Literal["return", "reject"] = "return",
-    ) -> SyncRunHandle[Value]: ...
+    ) -> SyncRunHandle[JsonValue]: ...
     def start(
         self,
         workflow: AnyWorkflow | str,
@@ -161,6 +182,7 @@ class SyncClient:
         *,
         idempotency_key: str | None = None,
         idempotency_ttl: float | None = None,
+        delay: float | None = None,
         available_at: datetime | None = None,
         queue: str | None = None,
         priority: int = 0,
@@ -169,16 +191,21 @@ class SyncClient:
     ) -> SyncRunHandle[Value]:
         """Starts a run and returns its handle.
 
-        `idempotency_key` makes one run of all starts with the key within `idempotency_ttl` seconds (7 days), counted
-        anew with each; `on_input_mismatch` says what to do when such a start has other input. `available_at` is an
-        aware time not to start before. `queue`, `max_attempts` stand instead of the workflow's; `priority` is -1000
-        to 1000, higher first. Raises what `Client.start` raises.
+        `workflow` is a workflow, or the name of one; `input` is checked against the former's type. `idempotency_key`
+        makes one run of all starts of the workflow with the key within `idempotency_ttl` seconds (7 days), counted
+        anew with each. When such a start has other input, `on_input_mismatch` "return" gives the handle of the run
+        that there is, whose `input_differs` is true, and "reject" raises. The run does not begin before `delay` seconds
+        have passed, or before `available_at`, an aware time. `queue`, `max_attempts` stand instead of the workflow's;
+        `priority` is -1000 to 1000, higher first.
+
+        Raises what `Client.start` raises.
         """
         starting = self._client.start(
             workflow,
             input,
             idempotency_key=idempotency_key,
             idempotency_ttl=idempotency_ttl,
+            delay=delay,
             available_at=available_at,
             queue=queue,
             priority=priority,
@@ -189,12 +216,18 @@ class SyncClient:
 
     @overload
     def execute(
-        self, workflow: Workflow[InputT, OutputT], input: InputT = ..., *, timeout: float | None = None
+        self, workflow: Workflow[None, OutputT], input: None = None, *, timeout: float | None = None
     ) -> OutputT: ...
     @overload
-    def execute(self, workflow: str, input: object = ..., *, timeout: float | None = None) -> Value: ...
+    def execute(
+        self, workflow: Workflow[InputT, OutputT], input: Given[InputT], *, timeout: float | None = None
+    ) -> OutputT: ...
+    @overload
+    def execute(self, workflow: str, input: object = None, *, timeout: float | None = None) -> JsonValue: ...
     def execute(self, workflow: AnyWorkflow | str, input: object = None, *, timeout: float | None = None) -> Value:
-        """Starts a run and waits for its output, at most `timeout` seconds. Raises what `start` and `result` raise."""
+        """Starts a run and waits for its output, at most `timeout` seconds (None: for ever). Raises what `start` and
+        `SyncRunHandle.result` raise; on TimeoutError the run goes on.
+        """
         return _outcome(self._client.execute(workflow, input, timeout=timeout))
 
     def emit_event(
@@ -223,7 +256,10 @@ class SyncClient:
         idempotency_key: str | None = None,
         idempotency_ttl: float | None = None,
     ) -> list[str]:
-        """Emits an event whose runs are created now and start at `available_at`, an aware time."""
+        """Emits an event whose runs are created now and start at `available_at`, an aware time. Returns their ids.
+
+        Waits do not see it. Otherwise like `emit_event`.
+        """
         scheduling = self._client.schedule_event(
             event,
             payload,
@@ -234,7 +270,8 @@ class SyncClient:
         return _outcome(scheduling)
 
     def complete_token(self, token: str, output: object = None) -> None:
-        """Gives the step that waits for the token its value. Once: a repeat of the same is taken.
+        """Gives the step that waits for `token`, the text that `Steps.token` has made, its value. Once: a repeat of the
+        same is taken.
 
         Raises TokenNotFoundError, NotWaitingError when it was completed with something else, has timed out, or its run
         has ended, and SerializationError, UnavailableError.
@@ -242,19 +279,23 @@ class SyncClient:
         _outcome(self._client.complete_token(token, output))
 
     def fail_token(self, token: str, message: str, *, type: str = "TokenFailed") -> None:
-        """Fails the step that waits for the token: it raises TokenFailedError. Otherwise like `complete_token`."""
+        """Fails the step that waits for the token: it raises TokenFailedError, whose `failure` has `message` and
+        `type`. Otherwise like `complete_token`.
+        """
         _outcome(self._client.fail_token(token, message, type=type))
 
     def list_schedules(self, *, workflow: str | None = None) -> list[Schedule]:
-        """The cron schedules in force, of one workflow or of all, by the names of their workflows."""
+        """The cron schedules in force, of one workflow by its name or of all, in the order of workflows' names."""
         return _outcome(self._client.list_schedules(workflow=workflow))
 
-    def handle(self, run_id: str) -> SyncRunHandle[Value]:
-        """The handle of a run by its id."""
+    def handle(self, run_id: str) -> SyncRunHandle[JsonValue]:
+        """The handle of a run by its id. Asks nobody: whether there is such a run its methods say. Its output is plain
+        JSON.
+        """
         return SyncRunHandle(self._client.handle(run_id))
 
     def get_run(self, run_id: str) -> Run:
-        """A run. Raises RunNotFoundError."""
+        """A run as it is now. Raises RunNotFoundError."""
         return _outcome(self._client.get_run(run_id))
 
     def get_run_steps(self, run_id: str) -> list[Step]:
@@ -262,11 +303,20 @@ class SyncClient:
         return _outcome(self._client.get_run_steps(run_id))
 
     def list_runs(self, *, workflow: str | None = None, status: RunStatus | None = None) -> SyncRunList:
-        """Runs, newest first, without payloads; both filters hold together."""
+        """Runs, newest first, without payloads, of the workflow of this name and in this status; None is all. Nothing
+        is asked before the list is used.
+
+            for run in client.list_runs(workflow="pay", status="failed"):
+                print(run.id, run.failure)
+        """
         return SyncRunList(self._client.list_runs(workflow=workflow, status=status))
 
     def cancel_run(self, run_id: str, *, reason: str = "") -> bool:
-        """Asks for a run to end as canceled; False when it had ended, or there is none."""
+        """Asks for a run to end as canceled, with a `reason` for the record; False when it had ended, or there is none.
+
+        A run that no worker has ends at once. A handler at work is told to stop, and the run ends when it has, or
+        without it after the cancel grace of the gateway.
+        """
         return _outcome(self._client.cancel_run(run_id, reason=reason))
 
     def wait_run(self, run_id: str, timeout: float) -> Run | None:
@@ -288,7 +338,7 @@ class SyncClient:
         return _outcome(self._client.list_workers())
 
     def stats(self) -> Stats:
-        """How many runs there are, and where they wait."""
+        """How many runs there are in each status, and in which lanes they wait."""
         return _outcome(self._client.stats())
 
     def close(self) -> None:

@@ -19,28 +19,35 @@ class _Completable(str, Generic[OutputT]):
 
     @classmethod
     def of(cls, text: str, call: WaitCall, runner: StepRunner) -> Self:
-        """A token that is completed by `call`."""
+        """A token that is completed by `call`; for the SDK itself."""
         token = cls(text)
         token._call, token._runner = call, runner
         return token
 
 
 class Token(_Completable[OutputT]):
-    """An opaque string: whoever has it can complete or fail the step once, by any client."""
+    """An opaque string: whoever has it can complete or fail the step once, by `Client.complete_token` of any client, or
+    `redflow token complete`.
+
+        token = await ctx.step.token("approve", bool, timeout=86400)
+        await ctx.step.run("ask", send_mail, token)
+        approved = await token.result()
+    """
 
     __slots__ = ()
 
     async def result(self) -> OutputT:
-        """What it is completed with. The run takes up no slot of its worker meanwhile.
+        """What it is completed with, of the `output_type` of its step.
 
-        Raises TokenFailedError when somebody has failed it, and TimeoutError when nobody has completed it in time.
+        The run takes up no slot of its worker meanwhile. Raises TokenFailedError when somebody has failed it, and
+        TimeoutError when nobody has completed it in time.
         """
         value: OutputT = await self._runner.completed(self._call)
         return value
 
 
 class BlockingToken(_Completable[OutputT]):
-    """The token of a handler in a thread."""
+    """The token of a handler in a thread: like `Token`, but that `result` blocks."""
 
     __slots__ = ()
 

@@ -40,7 +40,7 @@ from redflow_sdk.middleware import Middleware
 from redflow_sdk.records import Payload
 from redflow_sdk.workflow import AnyWorkflow, Workflow
 
-log = logging.getLogger("redflow.worker")
+log: Final = logging.getLogger("redflow.worker")
 
 MAX_CONCURRENCY: Final = 10_000
 DISCONNECT_TIMEOUT_S: Final = 5.0
@@ -63,17 +63,25 @@ class Running:
 class Worker:
     """Runs workflows for a gateway.
 
-    `target` is `host:port`, by default REDFLOW_TARGET or localhost:7379. `queues` None serves the queues of the
-    workflows. `concurrency` is how many runs it works on at once. `owner` names the set of workflows: one owner, one
-    set; workers that serve different sets need different owners (default: REDFLOW_OWNER, or "default"). `build_id`
-    tells builds apart in a rolling deploy (default: a digest of the definitions). `drain_grace` is how long, in
-    seconds, runs may take to finish on shutdown before they are handed back. A handler that waits is kept in memory for
-    up to `park_window` seconds, and goes on where it is; so are `max_parked` of them at once, which take up no slot.
-    Otherwise it ends, and runs again from its start with its steps on record. 0 of either keeps none. With
-    REDFLOW_WAITING=replay it always ends, also when the wait is over at once: so a test sees whether its workflows can
-    be run again. `codec` encodes all that leaves the worker with values in it, and decodes what comes. `middleware` is
-    called around handlers and steps, and for the runs and events that they start; the first one is the outermost.
-    Raises InvalidInputError for arguments that make no sense.
+    - `target` is `host:port`, by default REDFLOW_TARGET or localhost:7379.
+    - `workflows` are those that it has. It registers them with the gateway when it connects.
+    - `queues` None serves the queues of the workflows.
+    - `concurrency` is how many runs it works on at once, 1 to 10,000.
+    - `owner` names the set of workflows: one owner, one set; workers that serve different sets need different owners
+      (default: REDFLOW_OWNER, or "default").
+    - `name` is what it is called in lists and logs (default: host and process id).
+    - `build_id` tells builds apart in a rolling deploy (default: a digest of the definitions).
+    - `drain_grace` is how long, in seconds, runs may take to finish on shutdown before they are handed back.
+    - `park_window` is for how many seconds a handler that waits is kept in memory, and goes on where it is;
+      `max_parked` is how many are so at once, up to 10,000, which take up no slot. Otherwise it ends, and runs again
+      from its start with its steps on record. 0 of either keeps none. With REDFLOW_WAITING=replay it always ends, also
+      when the wait is over at once: so a test sees whether its workflows can be run again.
+    - `codec` encodes all that leaves the worker with values in it, and decodes what comes.
+    - `middleware` is called around handlers and steps, and for the runs and events that they start; the first one is
+      the outermost.
+
+    One object works once: after its end a new one has to be made. Raises InvalidInputError for arguments that make no
+    sense.
 
         await Worker(workflows=[greet]).run()        # until SIGTERM or SIGINT
 
@@ -126,7 +134,11 @@ class Worker:
         self._was_started = False
 
     async def start(self) -> None:
-        """Connects, and returns when the gateway has taken the worker. Raises SessionRefusedError."""
+        """Connects, and returns when the gateway has taken the worker: until one is there it goes on trying. The worker
+        works in the background, on the caller's event loop, until `drain` or `stop`.
+
+        Raises SessionRefusedError, and RuntimeError for a worker that was started before.
+        """
         running = await self._connect()
         opened = asyncio.ensure_future(running.io.run(running.protocol.wait_open()))
         try:
@@ -184,7 +196,9 @@ class Worker:
         asked.set()
 
     async def drain(self, grace: float | None = None) -> None:
-        """Takes no more runs, lets those at work finish for `grace` seconds, hands the rest back, and disconnects."""
+        """Takes no more runs, lets those at work finish for `grace` seconds (None: `drain_grace`), hands the rest back,
+        and disconnects. Another worker takes up what was handed back, with its steps on record.
+        """
         running, self._running = self._running, None
         if running is not None:
             self._ending = running

@@ -10,7 +10,7 @@ import json
 import sys
 import typing
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Generic, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeAlias, TypeVar, overload
 
 from redflow_sdk._hints import Scope, resolved
 from redflow_sdk._names import check_name
@@ -32,22 +32,36 @@ DEFAULT_QUEUE = "default"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Workflow(Generic[InputT, OutputT]):
-    """A registered function. Made by `@workflow`; call `client.start(it, input)` to run it."""
+    """A function and its settings, made by `@workflow`. It is not called: `Client.start` and `Client.execute` start a
+    run of it, and a `Worker` that has it calls its function.
+
+        handle = await client.start(greet, "Ada")
+    """
 
     name: str
-    function: Function
+    function: Callable[..., object]
+    """The handler."""
     queue: str
     retry: RetryPolicy | None
+    """None for one attempt."""
     events: tuple[str, ...]
+    """Each event of one of these names starts a run."""
     run_timeout: float | None
+    """Seconds from the first start of a run to its end, or None for no limit."""
     start_timeout: float | None
+    """Seconds from being due to the first start, or None for no limit."""
     takes_input: bool
+    """Whether the handler has a second argument."""
     input_type: object
+    """The annotation of the input; `typing.Any` when there is none."""
     output_type: object
+    """The annotation of what the handler returns; `typing.Any` when there is none."""
     is_async: bool
+    """Whether the handler is an `async def`."""
     cron: tuple[Cron, ...] = ()
-    on_failure: Function | None = None
+    on_failure: Callable[[FailureContext], object] | None = None
     failure_handler_timeout: float | None = None
+    """Seconds from the failure of a run to the end of `on_failure`, or None for the gateway's 5 minutes."""
 
     @property
     def max_attempts(self) -> int:
@@ -56,7 +70,7 @@ class Workflow(Generic[InputT, OutputT]):
 
     @property
     def digest(self) -> str:
-        """Digest over everything the gateway is told about it."""
+        """Digest over everything the gateway is told about it; for the SDK itself."""
         # As floats: 5 and 5.0 are told alike.
         retry = [*map(float, dataclasses.astuple(self.retry))] if self.retry else None
         told: list[object] = [self.name, self.queue, retry, self.events, self.run_timeout, self.start_timeout]
@@ -66,15 +80,36 @@ class Workflow(Generic[InputT, OutputT]):
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:22]
 
     def validate(self, value: InputT, describe: Describe = with_glimpse) -> bytes:
-        """The input as JSON, if it fits. Raises InputValidationError, SerializationError."""
+        """The input as JSON, if it fits; for the SDK itself. Raises InputValidationError, SerializationError."""
         if not self.takes_input and value is not None:
             raise InputValidationError(f"workflow {self.name!r} takes no input; got {type(value).__name__}")
-        data = encode(value)
+        data = encode(value, f"the input of workflow {self.name!r}")
         try:
             decode(data, self.input_type, describe)
         except InputValidationError as error:
             raise InputValidationError(f"the input of workflow {self.name!r}: {error}", error.details) from None
         return data
+
+    if not TYPE_CHECKING:  # to type checkers they are not there
+
+        def __call__(self, *args: Value, **kwargs: Value) -> NoReturn:
+            raise TypeError(f"workflow {self.name!r} is not called: {_how_to_start(self)}")
+
+        def __getattr__(self, attribute: str) -> NoReturn:
+            hint = f": {_how_to_start(self)}" if attribute in CALLS_OF_TASKS else ""
+            raise AttributeError(f"a workflow has no {attribute!r}{hint}")
+
+
+CALLS_OF_TASKS: Final = ("delay", "apply_async", "apply", "s", "si", "signature", "start", "execute", "run", "send")
+"""By which other libraries begin what a workflow is here."""
+
+
+def _how_to_start(started: AnyWorkflow) -> str:
+    name = getattr(started.function, "__name__", "it")
+    return (
+        f"start a run by client.start({name}, ...) of a Client or SyncClient, in a handler by ctx.step.run_workflow, "
+        f"in a test by run_inline"
+    )
 
 
 AnyWorkflow: TypeAlias = Workflow[Value, Value]
@@ -117,12 +152,21 @@ def workflow(
 ) -> Value:
     """Makes a workflow of a function `(ctx)` or `(ctx, input)`, `async def` or `def`.
 
-    `name` defaults to the function's. `cron` starts runs at times, `events` names those that start one each.
-    `on_failure`, `async def` or `def`, is called when a run has failed for good, not when it was canceled, and has
-    returned before anybody sees the run as failed; what it returns or raises changes nothing of that.
+    `name` defaults to the function's. `queue` is where its runs wait for a worker. `retry` says how often a failed
+    attempt is followed by another one; None is never. `cron` starts runs at times, `events` names those that start one
+    each. `on_failure`, `async def` or `def`, is called with a FailureContext when a run has failed for good, not when
+    it was canceled, and has returned before anybody sees the run as failed; what it returns or raises changes nothing
+    of that.
 
     `run_timeout`, `start_timeout` and `failure_handler_timeout` are seconds: from the first start to the end, from
-    being due to the first start, and from the failure to the end of the failure handler (5 minutes).
+    being due to the first start, and from the failure to the end of the failure handler (5 minutes). The first two have
+    no limit by default.
+
+    The input is checked and made as its annotation says, and the output as that of the function: dataclasses, pydantic
+    models, TypedDicts, dates and the like, and what JSON has; without an annotation it is plain JSON.
+
+    Raises InvalidInputError for settings that make no sense, InputValidationError for a cron schedule whose input does
+    not fit, and TypeError for a function whose arguments or annotations cannot be a workflow's.
 
         @workflow(name="greet", retry=RetryPolicy(max_attempts=3))
         async def greet(ctx: Context, name: str) -> str:
@@ -183,7 +227,7 @@ def _check_failure_handler(handler: Function | None) -> None:
     """Raises InvalidInputError for what cannot be called with a FailureContext."""
     if handler is None:
         return
-    if not callable(handler):
+    if not callable(handler) or isinstance(handler, Workflow):
         raise InvalidInputError(f"on_failure must be a function; got {ascii(handler)[:100]}")
     try:
         inspect.signature(handler).bind(None)

@@ -139,5 +139,5 @@ def refusal_of(error: grpc.aio.AioRpcError) -> errors.RedflowError:
         return errors.UnavailableError(f"the gateway does not answer: {message}", code.name)
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         # gRPC itself refuses messages over its limit.
-        return errors.InvalidInputError(message, "PAYLOAD_TOO_LARGE")
+        return errors.InvalidInputError(f"the message is too large: {message}", "PAYLOAD_TOO_LARGE")
     return errors.RefusedError(message, code.name)

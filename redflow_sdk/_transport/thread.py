@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from redflow_sdk._types import Value
 
@@ -31,9 +31,9 @@ class IoThread:
     """The thread and its loop."""
 
     def __init__(self) -> None:
-        self.pid = os.getpid()
+        self.pid: Final = os.getpid()
         # Not uvloop's: beside a daemon thread that turns one, a process now and then does not end, or ends by a fault.
-        self.loop = asyncio.new_event_loop()
+        self.loop: Final = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="redflow-io", daemon=True)
         self._thread.start()
 

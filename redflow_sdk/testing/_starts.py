@@ -15,7 +15,7 @@ MAX_RUNS: Final = 1000
 
 
 class EndlessPlay(RuntimeError):
-    """What is played starts runs, or goes on, without end."""
+    """What is played starts runs, 1,000 of them, or goes on, without end. The message says what to replace."""
 
 
 def start_run(

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from redflow_sdk._messages import Assignment, RunStart, StepSnapshot, Stop, Wait
-from redflow_sdk._types import Json
+from redflow_sdk._types import JsonValue
 from redflow_sdk.records import Failure, Payload, RunStatus
 from redflow_sdk.testing._clock import Due, VirtualClock
 from redflow_sdk.workflow import AnyWorkflow
@@ -127,14 +127,19 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class EmittedEvent:
-    """An event that a run has emitted, when, and the ids of the runs it started; `available_at` is when those begin."""
+    """An event that a run has emitted. Times are virtual, aware, in UTC."""
 
     name: str
-    payload: Json
+    payload: JsonValue
+    """Plain JSON."""
     key: str | None
+    """None for one that was emitted without."""
     time: datetime
+    """When it was emitted."""
     available_at: datetime | None
+    """When the runs it started begin, if it was scheduled; else None."""
     started: tuple[str, ...]
+    """The ids of the runs it started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +171,8 @@ class World:
         self.memory: dict[tuple[str, str | None], list[Remembered]] = {}
         self.event_keys: dict[tuple[str, str], tuple[EmittedEvent, int]] = {}
         self.emitted: list[EmittedEvent] = []
+        self.awaited_events: set[str] = set()
+        """The names of those that a step has waited for."""
 
     @property
     def now_ms(self) -> int:

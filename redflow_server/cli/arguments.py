@@ -131,10 +131,17 @@ def moment(came: str) -> datetime:
 def json_value(came: str) -> Any:  # Any: JSON
     """A JSON document."""
     try:
-        return json.loads(came, parse_constant=_no_constant)
+        return json.loads(came, parse_constant=_no_constant, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise refused(f"must be JSON ({error})", came) from None
 
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is none")
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if math.isinf(value):
+        raise ValueError(f"{number} is too large for a float")
+    return value

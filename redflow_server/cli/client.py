@@ -11,7 +11,9 @@ from typing import Final, TypeVar
 from redflow_sdk import (
     CanceledError,
     Client,
+    CodecError,
     NotWaitingError,
+    PayloadCodec,
     RedflowError,
     RunFailedError,
     RunNotFoundError,
@@ -20,6 +22,7 @@ from redflow_sdk import (
     UnknownWorkflowError,
 )
 from redflow_server.cli.arguments import add_output, seconds, text
+from redflow_server.cli.codec_argument import load_codec
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.cli.faults import CommandFailed
 
@@ -95,15 +98,18 @@ ClientCommand = Callable[[Connection, argparse.Namespace], Awaitable[ExitCode]]
 
 
 def with_client(command: ClientCommand) -> Callable[[argparse.Namespace], ExitCode]:
-    """The command with a client of the gateway that its arguments name; the SDK's exceptions become CommandFailed."""
+    """The command with a client of the gateway, and by the codec, that its arguments name; the SDK's exceptions become
+    CommandFailed.
+    """
 
-    async def call(arguments: argparse.Namespace) -> ExitCode:
-        async with Client(arguments.target) as client:
+    async def call(arguments: argparse.Namespace, codec: PayloadCodec | None) -> ExitCode:
+        async with Client(arguments.target, codec=codec) as client:
             return await command(Connection(client, arguments.target, arguments.call_timeout), arguments)
 
     def run(arguments: argparse.Namespace) -> ExitCode:
+        codec = load_codec(getattr(arguments, "codec", None))  # commands without values take none
         try:
-            return asyncio.run(call(arguments))
+            return asyncio.run(call(arguments, codec))
         except RedflowError as error:
             code = next(code for kind, code in _CODES if isinstance(error, kind))
             raise CommandFailed(_line(error), code) from error
@@ -124,6 +130,8 @@ def _line(error: RedflowError) -> str:
     # These are sentences; ours stand behind the program's name.
     if isinstance(error, (TokenNotFoundError, NotWaitingError)):
         message = message.removesuffix(".")
+    elif isinstance(error, CodecError):
+        return message.replace("Client(codec=...)", "--codec MODULE:ATTR")
     elif not isinstance(error, (RunFailedError, CanceledError)):
         return message
     return message[0].lower() + message[1:]

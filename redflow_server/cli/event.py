@@ -13,6 +13,7 @@ from redflow_sdk import CanceledError, Run, RunFailedError, RunNotFoundError
 from redflow_server.cli import run_views
 from redflow_server.cli.arguments import add_verb, text
 from redflow_server.cli.client import Connection, add_call
+from redflow_server.cli.codec_argument import add_codec
 from redflow_server.cli.escaping import shortened
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.cli.faults import CommandFailed
@@ -48,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_idempotency(emitted, "all emits of the event with it are one")
     add_begin(emitted)
     add_wait(emitted, "wait for the ends of all its runs and show them")
+    add_codec(emitted)
     add_call(emitted, _emit)
 
 

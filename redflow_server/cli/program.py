@@ -90,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> ExitCode:
     called = next((argument for argument in argv if not argument.startswith("-")), "")
-    parser = _parser(called)
+    parser = command_parser(called)
     if not argv:
         show_on_stderr(parser.format_help())
         return ExitCode.USAGE
@@ -113,7 +113,7 @@ def _run(argv: Sequence[str]) -> ExitCode:
         ) from None
 
 
-def _parser(called: str) -> argparse.ArgumentParser:
+def command_parser(called: str) -> argparse.ArgumentParser:
     """A parser that knows the arguments of the noun that is called, and of the others the name."""
     parser = Parser(
         prog="redflow",

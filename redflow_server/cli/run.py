@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from typing import Any, Final, get_args
+from typing import Final, get_args
 
-from redflow_sdk import CanceledError, RunFailedError, RunHandle
+from redflow_sdk import CanceledError, JsonValue, RunFailedError, RunHandle
 from redflow_sdk.records import RunStatus
 from redflow_server.cli import run_views
 from redflow_server.cli.arguments import add_verb, text, whole
 from redflow_server.cli.client import Connection, add_call
+from redflow_server.cli.codec_argument import add_codec
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.cli.faults import CommandFailed
 from redflow_server.cli.output import card, json_document, say, write
@@ -57,6 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             add_timeout(of_verb)
         if verb == "cancel":
             of_verb.add_argument("--reason", type=text, help="why, for the record")
+        else:
+            add_codec(of_verb)
         add_call(of_verb, command)
     example = "redflow run list --workflow order --status failed"
     _add_list(add_verb(verbs, "list", "list runs", example, about="List runs, newest first."))
@@ -73,6 +76,7 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
     )
     add_begin(parser)
     add_wait(parser, "wait for the end and print the output as JSON")
+    add_codec(parser)
     add_call(parser, _start)
 
 
@@ -84,6 +88,7 @@ def _add_list(parser: argparse.ArgumentParser) -> None:
         "--limit", type=whole(1, 500), default=50, metavar="N", help="at most so many, 1 to 500 (%(default)s)"
     )
     parser.add_argument("--offset", type=whole(0, 10_000), default=0, metavar="N", help="after the first so many")
+    add_codec(parser)
     add_call(parser, _list)
 
 
@@ -153,7 +158,7 @@ async def _result(connection: Connection, arguments: argparse.Namespace) -> Exit
 
 async def _print_output(
     connection: Connection,
-    handle: RunHandle[Any],  # Any: JSON
+    handle: RunHandle[JsonValue],
     arguments: argparse.Namespace,
 ) -> ExitCode:
     timeout_s: float | None = arguments.timeout

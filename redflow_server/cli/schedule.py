@@ -10,6 +10,7 @@ from redflow_sdk import Schedule
 from redflow_server.cli import schedule_views
 from redflow_server.cli.arguments import add_output, add_verb, moment, refused, text, whole
 from redflow_server.cli.client import Connection, add_call
+from redflow_server.cli.codec_argument import add_codec
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.cli.faults import CommandFailed
 from redflow_server.cli.output import json_document, write
@@ -23,9 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     listed = add_verb(verbs, "list", "list the cron schedules in force", "redflow schedule list --workflow report")
     listed.add_argument("--workflow", type=text, metavar="WORKFLOW", help="only those of this workflow")
+    add_codec(listed)
     add_call(listed, _list)
     shown = add_verb(verbs, "get", "show a cron schedule", "redflow schedule get cron_tavewl47k55ih4yqxtbjuh")
     shown.add_argument("schedule", type=text, metavar="ID", help="its id, or the one that its definition gives it")
+    add_codec(shown)
     add_call(shown, _get)
     _add_next(
         add_verb(

@@ -8,6 +8,7 @@ from typing import Final
 
 from redflow_server.cli.arguments import add_output, add_verb, text
 from redflow_server.cli.client import Connection, add_call, add_connection, with_client
+from redflow_server.cli.codec_argument import add_codec
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.cli.output import card, json_document, write
 from redflow_server.cli.start_arguments import add_json, read_json
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _add_token(completed)
     add_json(completed, "output")
+    add_codec(completed)
     add_connection(completed)
     add_output(completed, "-o")  # `--output` is the step's
     completed.set_defaults(command=with_client(_complete))
@@ -43,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_token(failed)
     failed.add_argument("--message", type=text, required=True, metavar="TEXT", help="why")
     failed.add_argument("--type", type=text, default=DEFAULT_TYPE, metavar="NAME", help="of the failure (%(default)s)")
+    add_codec(failed)
     add_call(failed, _fail)
 
 

@@ -17,9 +17,11 @@ from redflow_sdk import SessionRefusedError, Worker
 from redflow_server.cli import heap, worker_views
 from redflow_server.cli.arguments import add_verb, listen_address, seconds, text, whole
 from redflow_server.cli.client import add_call, add_target
+from redflow_server.cli.codec_argument import add_codec, load_codec
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.cli.faults import CommandFailed
 from redflow_server.cli.logs import log_to_stderr
+from redflow_server.cli.middleware_argument import add_middleware, load_middleware
 from redflow_server.cli.output import say
 from redflow_server.cli.probes import Probes
 from redflow_server.cli.reload import run_reloading
@@ -82,6 +84,8 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         metavar="N",
         help="how many of these at once, beyond --concurrency (%(default)s)",
     )
+    add_codec(run)
+    add_middleware(run)
     run.add_argument(
         "--health",
         type=listen_address,
@@ -100,6 +104,7 @@ def _run(arguments: argparse.Namespace) -> ExitCode:
     if arguments.reload:
         return run_reloading(arguments.place, arguments.command_line)
     workflows = load_workflows(arguments.place)
+    codec, middleware = load_codec(arguments.codec), load_middleware(arguments.middleware)
     # After the user's modules: where they set up logging, theirs is used.
     log_to_stderr(logging.INFO)
     try:
@@ -114,6 +119,8 @@ def _run(arguments: argparse.Namespace) -> ExitCode:
             drain_grace=arguments.drain_grace,
             park_window=arguments.park_window,
             max_parked=arguments.max_parked,
+            codec=codec,
+            middleware=middleware,
         )
     except ValueError as error:
         raise CommandFailed(f"{arguments.place}: {error}") from error

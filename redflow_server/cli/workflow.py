@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from redflow_sdk import RetryPolicy, WorkflowInfo
 from redflow_server.cli.arguments import add_verb, text
 from redflow_server.cli.client import Connection, add_call
+from redflow_server.cli.codec_argument import add_codec
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.cli.lanes import Lane, overview
 from redflow_server.cli.output import card, json_document, table, write
@@ -18,11 +19,14 @@ from redflow_server.cli.schedule_views import cron_document, cron_words
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The noun's arguments."""
     verbs = parser.add_subparsers(metavar="VERB", required=True)
-    add_call(add_verb(verbs, "list", "list the registered workflows", "redflow workflow list"), _list)
+    listed = add_verb(verbs, "list", "list the registered workflows", "redflow workflow list")
+    add_codec(listed)
+    add_call(listed, _list)
     shown = add_verb(
         verbs, "get", "show the definition of a workflow, and where it waits", "redflow workflow get order"
     )
     shown.add_argument("workflow", type=text, metavar="WORKFLOW", help="its name")
+    add_codec(shown)
     add_call(shown, _get)
 
 

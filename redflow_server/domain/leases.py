@@ -24,21 +24,27 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """The queued runs of one workflow in one queue."""
+    """The queued runs of one workflow in one queue; `is_solo` those of them that are delivered to a worker alone."""
 
     queue: str
     workflow: str
+    is_solo: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A request for runs from these lanes, taken in turn."""
+    """A request for runs from these lanes, which are of one kind, taken in turn."""
 
     stamp: Stamp
     lanes: tuple[Lane, ...]
     count: int
     secret: str
     lease_ms: int
+
+    @property
+    def is_solo(self) -> bool:
+        """Whether they are lanes of runs that are delivered alone."""
+        return self.lanes[0].is_solo
 
 
 class StopReason(StrEnum):
@@ -135,11 +141,14 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LeaseStanding:
-    """How one lease stands; `stop` when its handler has to end although the lease is held."""
+    """How one lease stands; `stop` when its handler has to end although the lease is held, and whether no other run
+    is to be delivered beside its.
+    """
 
     lease_token: str
     standing: Standing
     stop: Stop | None = None
+    is_solo: bool = False
     waits_over: tuple[str, ...] = ()
     waits_unknown: tuple[str, ...] = ()
     """Of the waits that its worker takes to be open, those that are not, and those that the store has lost."""

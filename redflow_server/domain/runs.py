@@ -111,6 +111,8 @@ class Run:
     parent_run_id: str = ""
     deliveries: int = 0
     losses: int = 0
+    is_solo: bool = False
+    """Whether it is delivered to a worker alone, because its next loss would end it."""
     failures: int = 0
     open_waits: int = 0
     placed_at_ms: int | None = None

@@ -24,8 +24,9 @@ from redflow_server.domain.ids import new_secret
 from redflow_server.domain.leases import Claim, Claimed, ClaimedRun, Lane, Release, ReleaseReason
 from redflow_server.domain.timing import Timing
 from redflow_server.engine.session import WorkerSession
+from redflow_server.engine.solo import SoloLane, SoloLanes
 from redflow_server.engine.stops import EarlyStops
-from redflow_server.store.keys import split_lane_name
+from redflow_server.store.keys import lane_of
 from redflow_server.store.store import Store
 from redflow_server.telemetry import Telemetry
 
@@ -60,6 +61,7 @@ class Dispatcher:
         self._telemetry = telemetry
         self._marks: dict[Lane, LaneMark] = {}
         self._dirty: dict[Lane, LaneMark] = {}
+        self._solo_lanes = SoloLanes(lambda session: bool(self._worth_claiming(session)))
         self._lanes_of: defaultdict[str, set[Lane]] = defaultdict(set)
         self._sessions: deque[WorkerSession] = deque()
         self._is_awake = False
@@ -82,6 +84,7 @@ class Dispatcher:
             self._lanes_of[lane.workflow].add(lane)
             self._dirty[lane] = mark
             self.unserved.pop(lane, None)
+            self._solo_lanes.add(replace(lane, is_solo=True), mark.sessions)
         if session.opening.queues:
             self._asked_queues.update(session.opening.queues)
             self.confirmed_change = 0
@@ -104,6 +107,7 @@ class Dispatcher:
                 self._lanes_of[lane.workflow].discard(lane)
                 if not self._lanes_of[lane.workflow]:
                     del self._lanes_of[lane.workflow]
+        self._solo_lanes.left(session)
 
     def expect(self, workflow: str, queue: str | None) -> None:
         """A run is being started, for this queue if one was named. It may be claimed in the same round trip, before the
@@ -116,8 +120,13 @@ class Dispatcher:
 
     def lane_filled(self, name: str, change: int) -> None:
         """A lane went from empty to non-empty."""
-        lane = Lane(*split_lane_name(name))
-        mark = self._marks.get(lane)
+        lane = lane_of(name)
+        mark = self._marks.get(replace(lane, is_solo=False))
+        if lane.is_solo:
+            if mark is not None:
+                self._solo_lanes.add(lane, mark.sessions)
+                self.wake()
+            return
         if mark is None:
             if lane.queue in self._asked_queues and len(self.unserved) < MAX_UNSERVED:
                 self.unserved.setdefault(lane, time.monotonic())
@@ -147,9 +156,10 @@ class Dispatcher:
     def suspect_all(self) -> None:
         """Messages may have been missed."""
         self.confirmed_change = 0
-        for mark in self._marks.values():
+        for lane, mark in self._marks.items():
             mark.heard = mark.emptied_at = 0
-        self._dirty.update(self._marks)
+            self._dirty[lane] = mark
+            self._solo_lanes.add(replace(lane, is_solo=True), mark.sessions)
         self.wake()
 
     def wake(self) -> None:
@@ -162,6 +172,7 @@ class Dispatcher:
 
     def _dispatch(self) -> None:
         self._is_awake = False
+        self._dispatch_solo(time.monotonic())
         for _ in range(len(self._sessions) if self._dirty else 0):
             session = self._sessions[0]
             self._sessions.rotate(-1)
@@ -170,6 +181,49 @@ class Dispatcher:
             lanes = self._worth_claiming(session) if count else ()
             if lanes:
                 self._claim(session, lanes, count)
+
+    def _dispatch_solo(self, now: float) -> None:
+        if unknown := tuple(islice(self._solo_lanes.to_look_into(now), CLAIM_LANES)):
+            self._claim_solo(self._sessions[0], unknown, 0)
+        for lane, session in self._solo_lanes.rooms(now):
+            self._claim_solo(session, (lane,), 1)
+
+    def _claim_solo(self, session: WorkerSession, lanes: tuple[SoloLane, ...], count: int) -> None:
+        """Claims a run for a session that is idle, or only looks which of the lanes are empty."""
+        self._solo_lanes.asks(lanes)
+        session.slots.claiming += count
+        names = tuple(lane.lane for lane in lanes)
+        claim = Claim(session.stamp, names, count, new_secret(), self._timing.lease_ms)
+        self._store.claim(claim).add_done_callback(partial(self._claimed_solo, session, lanes, count, now_s()))
+
+    def _claimed_solo(
+        self,
+        session: WorkerSession,
+        lanes: tuple[SoloLane, ...],
+        count: int,
+        sent_at: float,
+        future: asyncio.Future[Claimed],
+    ) -> None:
+        claimed = self._answer(future)
+        if claimed is None:
+            self._solo_lanes.came_to_nothing(lanes)
+        else:
+            self._solo_lanes.answered(lanes, claimed.emptied, time.monotonic())
+            self._deliver(session, claimed.runs, sent_at)
+        if count:
+            self._solo_lanes.taken(lanes[0])
+        session.claim_ended(count)
+        if claimed is not None:
+            self.wake()
+
+    def _answer(self, future: asyncio.Future[Claimed]) -> Claimed | None:
+        """What a claim has told; None when it failed."""
+        if future.cancelled():
+            return None
+        if future.exception() is not None:
+            self._telemetry.fault("claim", future.exception())
+            return None
+        return future.result()
 
     def _worth_claiming(self, session: WorkerSession) -> tuple[Lane, ...]:
         """Dirty lanes that the session serves. Those claimed last stand last, so all have their turn."""
@@ -195,13 +249,8 @@ class Dispatcher:
         sent_at: float,
         future: asyncio.Future[Claimed],
     ) -> None:
-        claimed = Claimed((), (), 0)
-        failed = future.cancelled() or future.exception() is not None
-        if failed:
-            if not future.cancelled():
-                self._telemetry.fault("claim", future.exception())
-        else:
-            claimed = future.result()
+        answer = self._answer(future)
+        claimed = answer or Claimed((), (), 0)
         # Lanes that gave runs go to the end, so that a session with little room does not serve the first one only.
         gave = {run.lane for run in claimed.runs}
         for lane in sorted(claim.lanes, key=gave.__contains__):
@@ -215,7 +264,7 @@ class Dispatcher:
                     self._dirty[lane] = mark
         self._deliver(session, claimed.runs, sent_at)
         session.claim_ended(claim.count)
-        if not failed:
+        if answer is not None:
             self.wake()
 
     def _is_stale(self, claimed_at: float) -> bool:
@@ -229,6 +278,8 @@ class Dispatcher:
             if run.steps is None:
                 # Its claim is not over: it still takes a slot, and a drain waits for it.
                 session.slots.claiming += 1
+                if run.lane.is_solo:
+                    session.slots.keep_alone(run.lease_token)
                 task = asyncio.create_task(self._deliver_with_steps(session, run, claimed_at))
                 self._deliveries.add(task)
                 task.add_done_callback(self._deliveries.discard)
@@ -255,6 +306,8 @@ class Dispatcher:
             if not self._is_stale(claimed_at):
                 self._hand_over(session, replace(run, steps=steps), claimed_at)
         finally:
+            if run.lease_token not in session.slots.held:
+                session.slots.allow_others(run.lease_token)
             session.claim_ended(1)
 
     def _release(self, session: WorkerSession, run: ClaimedRun, reason: ReleaseReason) -> None:

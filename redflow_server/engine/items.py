@@ -162,6 +162,8 @@ class Items:
         else:
             stored = (answer.stored,) if answer.stored else ()
             has_effect = isinstance(item.effect, (EmitStep, StartStep))
+            if _is_progress(item.effect, answer) and self._slots.allow_others(token):
+                self._on_room()
             self._send_queue.answer(
                 ItemAnswer(
                     item.request_id,
@@ -270,6 +272,12 @@ def _runs_started(effect: Effect) -> tuple[NewRun, ...]:
             return tuple(wait.target.start for wait in waits if isinstance(wait.target, ChildWait))
         case _:
             return ()
+
+
+def _is_progress(effect: Effect, answer: StepRecorded) -> bool:
+    """Whether the store takes it as such, as far as the answer tells; the next heartbeat tells in any case."""
+    step = effect.step if isinstance(effect, RecordStep) else answer.stored
+    return answer.outcome is Outcome.OK and step is not None and step.status is StepStatus.SUCCEEDED
 
 
 def _reason(outcome: Outcome) -> str:

@@ -97,7 +97,7 @@ class Resolutions:
                 # Of the others it has heard before it was parked.
                 woken.steps = {name: step for name, step in woken.steps.items() if name in held.open_waits}
             if woken.steps or woken.answer is not None:
-                if not self._slots.free:
+                if not self._slots.room:
                     return
                 self._slots.unpark(token)
                 parked_at = held.items

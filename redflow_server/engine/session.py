@@ -105,9 +105,12 @@ class WorkerSession:
     @property
     def free_slots(self) -> int:
         """How many runs may be claimed for it now."""
-        if self.is_closed or self.is_draining or self._is_paused or self._is_resting:
-            return 0
-        return self.slots.free
+        return self.slots.free if self.takes_runs else 0
+
+    @property
+    def takes_runs(self) -> bool:
+        """Whether its worker wants any."""
+        return not (self.is_closed or self.is_draining or self._is_paused or self._is_resting)
 
     @property
     def is_drained(self) -> bool:
@@ -198,9 +201,13 @@ class WorkerSession:
             self.slots.park(held.lease_token)
         known = self.slots.held.get(held.lease_token)
         if known is not None:
+            self._note_solo(standing)
             known.open_waits.update(held.open_waits)
             if told := (*standing.waits_over, *standing.waits_unknown):
                 self._resolutions.tell(standing.lease_token, told)
+
+    def _note_solo(self, standing: LeaseStanding) -> None:
+        (self.slots.keep_alone if standing.is_solo else self.slots.allow_others)(standing.lease_token)
 
     def _beat(self, heartbeat: Heartbeat) -> None:
         self._is_resting = False
@@ -275,6 +282,8 @@ class WorkerSession:
             if held is None:
                 continue
             held.receipt_is_stored = True
+            if standing.standing is Standing.HELD:
+                self._note_solo(standing)
             if standing.waits_over:
                 self._resolutions.tell(standing.lease_token, standing.waits_over)
             if standing.stop is not None:

@@ -37,14 +37,42 @@ class Slots:
         self.limit = limit
         self.held: dict[str, HeldRun] = {}
         self.claiming = 0
+        self.is_kept_clear = False
+        """Whether it gets nothing new because a run waits for it to be idle."""
         self._parked = 0
+        self._solo: set[str] = set()
         self._questions = 0
         self._ended_meanwhile: set[str] = set()
 
     @property
     def free(self) -> int:
         """How many more runs the worker takes."""
-        return max(0, self.limit - len(self.held) + self._parked - self.claiming)
+        return 0 if self.is_kept_clear else self.room
+
+    @property
+    def room(self) -> int:
+        """The same with handlers that wait in its memory, and are to go on."""
+        return 0 if self.has_solo else max(0, self.limit - self.busy)
+
+    @property
+    def has_solo(self) -> bool:
+        """Whether it has a run that nothing is to be beside, at work or on its way."""
+        return any(not self.is_parked(token) for token in self._solo)
+
+    @property
+    def is_taken_up(self) -> bool:
+        """Whether it gets nothing new, on account of such a run."""
+        return self.is_kept_clear or self.has_solo
+
+    @property
+    def busy(self) -> int:
+        """How many are taken."""
+        return len(self.held) - self._parked + self.claiming
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the worker takes runs, and none of its handlers is at work."""
+        return self.limit > 0 and self.busy == 0
 
     @property
     def parked(self) -> int:
@@ -54,6 +82,18 @@ class Slots:
     def deliver(self, run: ClaimedRun, claimed_at: float) -> None:
         """A claimed run is on its way to the worker."""
         self.held[run.lease_token] = HeldRun(run.run_id, run.lane, claimed_at)
+        if run.lane.is_solo:
+            self.keep_alone(run.lease_token)
+
+    def keep_alone(self, lease_token: str) -> None:
+        """Nothing is to be beside this one, which the worker has or will have, until it has come further."""
+        self._solo.add(lease_token)
+
+    def allow_others(self, lease_token: str) -> bool:
+        """The run has come further, or does not come: others may be beside it. Whether they might not before."""
+        was_solo = lease_token in self._solo
+        self._solo.discard(lease_token)
+        return was_solo
 
     def adopt(self, lease_token: str, run_id: str, at: float) -> bool:
         """The worker brought the lease along. One that has ended since it was asked about does not come back.
@@ -100,6 +140,7 @@ class Slots:
         if self._questions:
             self._ended_meanwhile.add(lease_token)
         self.unpark(lease_token)
+        self._solo.discard(lease_token)
         return self.held.pop(lease_token, None)
 
     def asked(self) -> None:

@@ -65,7 +65,10 @@ def _for_a_worker(run: Run, workers: Iterable[Worker]) -> WaitingFor:
         kind, detail = WaitingKind.NO_WORKER, f"no worker serves {run.workflow!r} on queue {run.queue!r}"
     else:
         count = "1 worker serves" if len(serving) == 1 else f"{len(serving)} workers serve"
-        kind, detail = WaitingKind.NO_SLOT, f"{count} it, and none has a free slot"
+        lacks = (
+            "is idle; it needs one for itself, because its next loss would end it" if run.is_solo else "has a free slot"
+        )
+        kind, detail = WaitingKind.NO_SLOT, f"{count} it, and none {lacks}"
     return WaitingFor(kind, detail=detail, since_ms=_placed_at_ms(run))
 
 

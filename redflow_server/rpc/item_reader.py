@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from redflow_sdk.proto.worker.v1 import worker_pb2
 from redflow_server.domain.errors import InvalidInput, PayloadTooLarge, Refusal
@@ -212,4 +213,7 @@ def _unserved(message: _ItemMessage) -> str:
     """What is asked for that this gateway does not know; empty for what is served."""
     if isinstance(message, worker_pb2.StepCommand) and message.WhichOneof("command") is None:
         return "the command of a later revision"
+    # A success may be without an output, so that an outcome of a later revision would pass for one.
+    if isinstance(message, worker_pb2.RunResult) and message.WhichOneof("outcome") is None:
+        return "the outcome of a later revision" if len(UnknownFieldSet(message)) else ""
     return ""

@@ -147,6 +147,7 @@ def decode_run(
         parent_run_id=text(fields.get(b"parentRunId")),
         deliveries=number(fields.get(b"deliveries")) or 0,
         losses=number(fields.get(b"losses")) or 0,
+        is_solo=b"solo" in fields,
         failures=number(fields.get(b"failures")) or 0,
         open_waits=number(fields.get(b"openWaits")) or 0,
         placed_at_ms=number(fields.get(b"placedAt")),

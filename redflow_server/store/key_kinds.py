@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from redflow_server.domain.states import TERMINAL, RunStatus
+from redflow_server.store.keys import SOLO
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,9 @@ class Kind:
     def match(self, name: bytes) -> bytes | None:
         """The variable part of a key's name behind the prefix; None when the key is of another kind."""
         found = self.pattern.fullmatch(name)
-        if found is None or (self.counted_parts and _counted_parts(found[1]) not in self.counted_parts):
+        if found is None or (
+            self.counted_parts and _counted_parts(found[1].removeprefix(SOLO.encode())) not in self.counted_parts
+        ):
             return None
         return found[1] if found.re.groups else b""
 

@@ -10,8 +10,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from redflow_server.domain.ids import counted
+from redflow_server.domain.leases import Lane
 
 DEFAULT_PREFIX: Final = "redflow:v1"
+
+
+SOLO: Final = "solo:"
+"""Before the name of a lane whose runs are delivered alone. Other names begin with a number."""
 
 
 def lane_name(queue: str, workflow: str) -> str:
@@ -19,12 +24,12 @@ def lane_name(queue: str, workflow: str) -> str:
     return f"{counted(queue)}:{counted(workflow)}"
 
 
-def split_lane_name(name: str) -> tuple[str, str]:
-    """The queue and workflow of a lane."""
-    raw = name.encode()
+def lane_of(name: str) -> Lane:
+    """The lane of a name."""
+    raw = name.removeprefix(SOLO).encode()
     size, _, rest = raw.partition(b":")
     queue, rest = rest[: int(size)], rest[int(size) + 1 :]
-    return queue.decode(), rest.partition(b":")[2].decode()
+    return Lane(queue.decode(), rest.partition(b":")[2].decode(), is_solo=name.startswith(SOLO))
 
 
 def split_channel(channel: str) -> tuple[str, str | None]:

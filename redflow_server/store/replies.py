@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -28,7 +29,7 @@ from redflow_server.domain.schedules import DueSchedule, DueSchedules, Schedule
 from redflow_server.domain.states import RunStatus
 from redflow_server.store import codec, codec_registry
 from redflow_server.store.codec import Reply
-from redflow_server.store.keys import split_lane_name
+from redflow_server.store.keys import lane_of
 
 OUTCOMES: Final = {outcome.encode(): outcome for outcome in Outcome}
 STATUSES: Final = {status.encode(): status for status in RunStatus}
@@ -160,8 +161,9 @@ def standings(leases: Sequence[ListedLease], reply: Reply) -> tuple[LeaseStandin
         token, stop = lease.lease_token, None
         if len(answer) >= 3 and answer[1]:
             stop = Stop(token, StopReason(codec.text(answer[1])), codec.text(answer[2]))
-        over, unknown = (tuple(map(codec.text, names)) for names in (answer[3:] or ((), ())))
-        found.append(LeaseStanding(token, Standing(codec.text(answer[0])), stop, over, unknown))
+        is_solo = len(answer) > 3 and bool(answer[3])
+        over, unknown = (tuple(map(codec.text, names)) for names in (answer[4:] or ((), ())))
+        found.append(LeaseStanding(token, Standing(codec.text(answer[0])), stop, is_solo, over, unknown))
     return tuple(found)
 
 
@@ -303,9 +305,16 @@ def token_completed(reply: Reply) -> None:
 def stats(reply: Reply) -> Stats:
     """Answer of read_stats."""
     counts, lanes, lane_count, remembered, dropped = reply
-    depths = (LaneDepth(*split_lane_name(codec.text(name)), depth) for name, depth in lanes)
+    depths: Counter[tuple[str, str]] = Counter()
+    for name, depth in lanes:
+        lane = lane_of(codec.text(name))
+        depths[lane.queue, lane.workflow] += depth
     return Stats(
-        tuple(zip(RunStatus, counts, strict=True)), tuple(depths), lane_count, remembered, codec.number(dropped) or 0
+        tuple(zip(RunStatus, counts, strict=True)),
+        tuple(LaneDepth(*where, depth) for where, depth in depths.items()),
+        lane_count - len(lanes) + len(depths),
+        remembered,
+        codec.number(dropped) or 0,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 from redis.asyncio import Redis
@@ -12,7 +13,7 @@ from redflow_server.domain.runs import LaneDepth
 from redflow_server.domain.workers import Worker
 from redflow_server.store.codec import Reply, text
 from redflow_server.store.codec_registry import decode_worker
-from redflow_server.store.keys import Keys, split_lane_name
+from redflow_server.store.keys import Keys, lane_of
 
 PAGE: Final = 500
 
@@ -27,13 +28,16 @@ async def unserved_lanes(client: Redis, keys: Keys) -> tuple[LaneDepth, ...]:
         workers = await _workers(client, keys)
         served = {(queue, workflow) for one in workers for queue in one.queues for workflow in one.workflows}
         names = {text(name) async for name, _ in client.zscan_iter(keys.lanes, count=PAGE)}
-        lanes = {split_lane_name(name): name for name in names}
-        waiting = [(lane, await client.zcard(keys.lane(lanes[lane]))) for lane in sorted(lanes.keys() - served)]
+        waiting: Counter[tuple[str, str]] = Counter()
+        for name in names:
+            lane = lane_of(name)
+            if (lane.queue, lane.workflow) not in served:
+                waiting[lane.queue, lane.workflow] += await client.zcard(keys.lane(name))
     except (ResponseError, ValueError):
         return ()
     except (RedisError, OSError) as error:
         raise StoreUnavailable(f"Redis does not answer: {error}") from error
-    return tuple(LaneDepth(*lane, depth) for lane, depth in waiting if depth)
+    return tuple(LaneDepth(*where, depth) for where, depth in sorted(waiting.items()) if depth)
 
 
 async def _workers(client: Redis, keys: Keys) -> list[Worker]:

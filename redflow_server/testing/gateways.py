@@ -25,16 +25,21 @@ DRAIN_GRACE_MS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class RunningGateway:
-    """A gateway that listens at `target` (`host:port`)."""
+    """A gateway, as the fixtures `redflow` and `redflow_gateway` give it."""
 
     target: str
+    """Where it listens: `host:port`."""
 
     def client(self) -> Client:
-        """A client of it, to be used with `async with`."""
+        """A client of it, to be used with `async with`. For one with a codec, say, there is
+        `Client(redflow.target, codec=...)`.
+        """
         return Client(self.target)
 
     def worker(self, *workflows: AnyWorkflow) -> Worker:
-        """A worker of it: `async with` starts it, and drains it at the end."""
+        """A worker of it with these workflows: `async with` starts it, and drains it at the end. For one with other
+        settings there is `Worker(redflow.target, workflows=[...], ...)`.
+        """
         return Worker(self.target, workflows=workflows)
 
 

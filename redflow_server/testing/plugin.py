@@ -32,14 +32,14 @@ def _redflow_gateways() -> Iterator[EmbeddedGateways]:
 
 @pytest.fixture(scope="session")
 def redflow_gateway(_redflow_gateways: EmbeddedGateways) -> Iterator[RunningGateway]:
-    """A gateway with an embedded store, for the whole session: what one test leaves behind another one sees."""
+    """A RunningGateway with an embedded store, for the whole session: what one test leaves behind another one sees."""
     with _redflow_gateways.running() as gateway:
         yield gateway
 
 
 @pytest.fixture
 def redflow(_redflow_gateways: EmbeddedGateways) -> Iterator[RunningGateway]:
-    """A gateway with a prefix of its own on the store of the session: nothing of other tests is to be seen.
+    """A RunningGateway with a prefix of its own on the store of the session: nothing of other tests is to be seen.
 
     async def test_greeting(redflow):
         async with redflow.worker(greet), redflow.client() as client:

@@ -15,6 +15,7 @@ from redflow_sdk import (
     CanceledError,
     Client,
     Context,
+    FailureContext,
     InvalidInputError,
     Middleware,
     RunFailedError,
@@ -24,6 +25,7 @@ from redflow_sdk import (
     Worker,
     workflow,
 )
+from redflow_sdk.testing import run_inline
 from tests.conftest import StartWorker
 from tests.eventually import eventually
 
@@ -38,7 +40,7 @@ class Tenants(Middleware):
         start.headers["tenant"] = tenant.get()
 
     async def run(self, run: RunInfo, call_next: CallNext) -> object:
-        assert tenant.get() == "nobody", "left by another run"
+        assert tenant.get() in ("nobody", run.headers["tenant"]), "left by another run"
         tenant.set(run.headers["tenant"])
         return await call_next()
 
@@ -67,6 +69,9 @@ def child(ctx: BlockingContext) -> list[list[str]]:
 @workflow(name="on-loop")
 async def on_loop(ctx: Context) -> list[list[str]]:
     own = [seen(), await ctx.step.run("plain", seen), await ctx.step.run("async", seen_later), seen()]
+    own += await asyncio.gather(ctx.step.run("beside", seen), ctx.step.run("another", seen_later))
+    await ctx.step.sleep("a moment", 0.01)
+    own.append(seen())
     tenant.set(f"{tenant.get()}'s child")
     return own + await ctx.step.run_workflow("child", child)
 
@@ -74,18 +79,23 @@ async def on_loop(ctx: Context) -> list[list[str]]:
 @workflow(name="in-thread")
 def in_thread(ctx: BlockingContext) -> list[list[str]]:
     own = [seen(), ctx.step.run("plain", seen), ctx.step.run("async", seen_later), seen()]
+    own += [ctx.step.run("beside", seen), ctx.step.run("another", seen_later)]
+    ctx.step.sleep("a moment", 0.01)
+    own.append(seen())
     tenant.set(f"{tenant.get()}'s child")
     return own + ctx.step.run_workflow("child", child)
 
 
+@pytest.mark.parametrize("park_window", [0, 60], ids=["replayed", "parked"])
 async def test_each_of_many_runs_sees_the_context_variables_of_its_own_start_and_leaves_none(
-    target: str, start_worker: StartWorker
+    park_window: float, target: str, start_worker: StartWorker
 ) -> None:
-    await start_worker(on_loop, in_thread, child, middleware=[Tenants()], concurrency=100)
+    await start_worker(on_loop, in_thread, child, middleware=[Tenants()], concurrency=100, park_window=park_window)
 
     async def execute(client: Client, handler: Any, name: str) -> None:
         tenant.set(name)
-        expected = [[name, "no step"], [name, "plain"], [name, "async"], [name, "no step"]]
+        steps = ("no step", "plain", "async", "no step", "beside", "another", "no step")
+        expected = [[name, step] for step in steps]
         of_child = [[f"{name}'s child", "no step"], [f"{name}'s child", "of child"]]
         assert await client.execute(handler, timeout=30) == expected + of_child
 
@@ -133,7 +143,8 @@ class Recorder(Middleware):
 
     async def step(self, step: StepInfo, call_next: CallNext) -> object:
         self.log.append(f"{self.name} before {step.name} {step.tries}")
-        value: list[str] = await call_next()
+        value = await call_next()
+        assert isinstance(value, list)
         return [*value, self.name]
 
 
@@ -242,19 +253,67 @@ async def test_a_cancel_reaches_the_middleware_of_a_step_in_a_thread_and_the_thr
     assert await client.execute(waits, timeout=10) == []
 
 
-async def test_a_failure_handler_has_the_headers_but_is_not_surrounded(target: str, start_worker: StartWorker) -> None:
-    log: list[object] = []
+async def test_a_failure_handler_is_surrounded_as_handlers_are_on_the_loop_and_in_a_thread(
+    target: str, start_worker: StartWorker
+) -> None:
+    handled: list[tuple[str, str, bool]] = []
+    loop_thread = threading.get_ident()
 
-    @workflow(name="fails", on_failure=lambda failed: log.append(dict(failed.run.headers)))
+    def note(failed: FailureContext) -> None:
+        handled.append((failed.run.headers["tenant"], tenant.get(), threading.get_ident() == loop_thread))
+
+    async def note_later(failed: FailureContext) -> None:
+        await asyncio.sleep(0)
+        note(failed)
+
+    @workflow(name="fails", on_failure=note_later)
     async def fails(ctx: Context) -> None:
         raise LookupError("no")
 
-    await start_worker(fails, middleware=[Recorder("one", [])])
+    @workflow(name="fails-in-thread", on_failure=note)
+    def fails_in_thread(ctx: BlockingContext) -> None:
+        raise LookupError("no")
+
+    await start_worker(fails, fails_in_thread, middleware=[Tenants()])
     async with Client(target, middleware=[Tenants()]) as client:
-        tenant.set("Ada")
-        with pytest.raises(RunFailedError):
-            await client.execute(fails, timeout=10)
-    assert log == [{"tenant": "Ada"}]
+        for name, handler in (("Ada", fails), ("Bo", fails_in_thread)):
+            tenant.set(name)
+            with pytest.raises(RunFailedError, match="LookupError"):
+                await client.execute(handler, timeout=10)
+    assert handled == [("Ada", "Ada", True), ("Bo", "Bo", False)]
+
+
+async def fails(ctx: Context) -> None:
+    raise LookupError("no")
+
+
+class OfFailures(Recorder):
+    async def failure_handler(self, failure: FailureContext, call_next: CallNext) -> object:
+        self.log.append(f"{self.name} before {failure.error!r}")
+        return await call_next()
+
+
+async def test_what_is_around_failure_handlers_only_is_called_there_and_the_rest_goes_on_as_around_handlers() -> None:
+    log: list[str] = []
+    handled = workflow(name="fails", on_failure=lambda failed: log.append("handled"))(fails)
+    result = await run_inline(handled, middleware=[Recorder("outer", log), OfFailures("inner", log)])
+    assert (result.status, result.run.failure_handler) == ("failed", "done")
+    assert log == [
+        *("outer starts run fails", "inner starts run fails", "outer before fails 1.1", "inner before fails 1.1"),
+        *("inner after fails", "outer after fails"),
+        *("outer before fails 1.1", "inner before LookupError('no')", "handled", "outer after fails"),
+    ]
+
+
+async def test_what_middleware_raises_around_a_failure_handler_fails_that_and_changes_nothing_of_the_run() -> None:
+    class NotNow(Middleware):
+        async def failure_handler(self, failure: FailureContext, call_next: CallNext) -> object:
+            raise PermissionError("not on Sundays")
+
+    result = await run_inline(workflow(name="fails", on_failure=print)(fails), middleware=[NotNow()])
+    assert (result.failure and result.failure.type, result.run.failure_handler) == ("LookupError", "failed")
+    assert result.run.failure_handler_failure
+    assert result.run.failure_handler_failure.message == "not on Sundays"
 
 
 class Sends(Middleware):
@@ -267,8 +326,13 @@ class Sends(Middleware):
 
 @pytest.mark.parametrize(
     ("headers", "problem"),
-    [({"a": 1}, "text by text"), ({"a": "x" * 5000}, "at most 4096 bytes"), ({"a": "\ud800"}, "lone surrogates")],
-    ids=["no text", "too large", "surrogate"],
+    [
+        ({"a": 1}, "text by text"),
+        ({"a": "x" * 5000}, "at most 4096 bytes"),
+        ({f"n{n}": "" for n in range(500)}, "at most 4096 bytes"),
+        ({"a": "\ud800"}, "lone surrogates"),
+    ],
+    ids=["no text", "too large", "too many", "surrogate"],
 )
 async def test_headers_that_cannot_be_sent_are_refused_to_who_starts(headers: Any, problem: str, target: str) -> None:
     async with Client(target, middleware=[Sends(headers)]) as client:
@@ -283,10 +347,15 @@ async def test_starts_with_one_key_are_one_whatever_their_headers(target: str) -
     assert (second.id, second.created, second.input_differs) == (first.id, False, False)
 
 
-NO_MIDDLEWARE: Any = ["text", [print], Middleware()]  # Any: what is wrong with it
+class IsNotAwaited(Middleware):
+    async def start(self, start: StartInfo) -> None:  # type: ignore[override]  # that is the case
+        start.headers["lost"] = "without a sign"
 
 
-@pytest.mark.parametrize("given", NO_MIDDLEWARE, ids=["text", "function", "not in a list"])
+NO_MIDDLEWARE: Any = ["text", [print], Middleware(), [IsNotAwaited()]]  # Any: what is wrong with it
+
+
+@pytest.mark.parametrize("given", NO_MIDDLEWARE, ids=["text", "function", "not in a list", "start is async"])
 def test_what_is_no_middleware_is_refused_when_it_is_given(given: Any) -> None:
     with pytest.raises(InvalidInputError, match="middleware"):
         Client(middleware=given)

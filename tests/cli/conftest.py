@@ -12,7 +12,7 @@ import pytest_asyncio
 from redflow_server.cli import main
 from tests.cli.command import Command, Ended, redflow, spawn
 
-OF_THE_MACHINE = ("REDFLOW_TARGET", "REDFLOW_OWNER", "REDFLOW_REDIS_URL", "COLUMNS", "GRPC_VERBOSITY")
+OF_THE_MACHINE = ("REDFLOW_TARGET", "REDFLOW_CODEC", "REDFLOW_OWNER", "REDFLOW_REDIS_URL", "COLUMNS", "GRPC_VERBOSITY")
 
 Start = Callable[..., Awaitable[Command]]
 Run = Callable[..., Awaitable[Ended]]

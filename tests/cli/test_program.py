@@ -117,6 +117,7 @@ def test_the_help_of_every_command_ends_with_an_example_that_is_one(
         (("run", "start", "w", "--delay", "-1"), "--delay: must be a number of seconds from 0"),
         (("run", "start", "w", "--input", "{"), "--input: must be JSON"),
         (("run", "start", "w", "--input", "NaN"), "NaN is none"),
+        (("run", "start", "w", "--input", "[1e400]"), "1e400 is too large for a float"),
         (("run", "start", "w", "--input", "[" * 100_000), "--input: must be JSON"),
         (("run", "start", "w", "--input", "1", "-"), "not allowed with argument --input"),
         (("run", "start", "w", "--input-file", "/nowhere.json"), "/nowhere.json cannot be read: No such file"),

@@ -139,9 +139,10 @@ async def test_of_several_the_one_that_could_go_on_first_goes_on_first(
 async def test_a_worker_that_wants_no_more_runs_still_goes_on_with_those_it_keeps(
     listening: Engine, store: Store, open_worker: OpenWorker
 ) -> None:
-    paused, draining = [await open_worker(listening, worker_name=name) for name in ("paused", "draining")]
+    paused = await open_worker(listening, worker_name="paused")
     runs = [await parked_one(store, paused)]
     paused.say(capacity=Capacity(1, is_paused=True))
+    draining = await open_worker(listening, worker_name="draining")
     runs.append(await parked_one(store, draining))
     draining.say(drains=True)
 

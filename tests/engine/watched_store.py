@@ -14,7 +14,9 @@ from redflow_server.store.store import Store
 
 
 class WatchedStore(Store):
-    """The store itself; `claims` are those that were asked for, `met` the lanes that two of them named at once."""
+    """The store itself; `claims` are those for runs that were asked for, `met` the lanes that two of them named at
+    once.
+    """
 
     def __init__(self, pipeline: Pipeline) -> None:
         super().__init__(pipeline)
@@ -24,7 +26,8 @@ class WatchedStore(Store):
         self._under_way: Counter[Lane] = Counter()
 
     def claim(self, claim: Claim) -> Future[Claimed]:
-        self.claims.append(claim)
+        if claim.count:  # else it only looks whether lanes are empty
+            self.claims.append(claim)
         self.met += [lane for lane in claim.lanes if self._under_way[lane]]
         self._under_way.update(claim.lanes)
         if self.on_claim is not None:

@@ -59,7 +59,7 @@ def main() -> int:
             play(seeds(first, seconds, options.examples), place, played, effort)
     except Mismatch as mismatch:
         sys.stdout.write(f"\n{mismatch}\n\nfound by seed {played.seed}; again: ")
-        sys.stdout.write(f"python -m tests.oracle --seed {played.seed} --examples 1\n")
+        sys.stdout.write(f"make oracle SEED={played.seed} EXAMPLES=1\n")
         return 1
     sys.stdout.write(
         f"{played.counts.table()}\n{played.examples} examples in {time.monotonic() - began:.0f} s, no mismatch\n"

@@ -105,6 +105,14 @@ def subscribers(bench: Bench) -> None:
     bench.play(a_call("emit_event", event))
 
 
+def subscribers_again(bench: Bench) -> None:
+    """It comes once more when all have started, and its window has passed."""
+    subscribers(bench)
+    finish_crowd(bench)
+    bench.now += 60_000
+    bench.play(a_call("emit_event", bench.events[-1]))
+
+
 def many_events(bench: Bench) -> None:
     """A channel gets more events than are remembered of one."""
     events = [NewEvent(f"evt_crowd_{number}", EVENT, Payload(b"\x00")) for number in range(CROWD)]
@@ -134,5 +142,5 @@ def finish_crowd(bench: Bench) -> None:
 
 CROWDS: Final[tuple[Callable[[Bench], None], ...]] = (
     *(waits_for_an_event, subscribers, awaiters, few_awaiters_of_much, waits_of_one, children_of_one),
-    *(awaited_children_of_one, many_events, many_builds),
+    *(awaited_children_of_one, subscribers_again, many_events, many_builds),
 )

@@ -46,7 +46,10 @@ PLANTS: Final = (
     Plant("record_step.lua", "withdraw(run, name, read_wait(entry))"),
     Plant("lib/lane.lua", "if redis.call('EXISTS', lane_key(name)) == 0 then redis.call('ZREM', LANES, name) end"),
     Plant("lib/resolve.lua", "if wait.group ~= '' then open = open - withdraw_rivals(run, wait.group) end"),
-    Plant("lib/leave_to_fan_out.lua", "redis.call('PERSIST', key)"),
+    Plant(
+        "lib/leave_to_fan_out.lua",
+        "if not redis.call('ZSCORE', FAN_OUTS, event.id) then redis.call('UNLINK', key) end",
+    ),
     Plant("lib/deliver.lua", "redis.call('ZREM', DELIVERIES, number .. ' ' .. channel)"),
 )
 

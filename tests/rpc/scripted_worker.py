@@ -113,9 +113,13 @@ class ScriptedWorker:
 
     async def say(self, **fields: Fields) -> None:
         """Sends one message with these fields. What a stream that has ended does not take is lost."""
+        await self.write(pb.SessionRequest(**fields))
+
+    async def write(self, message: pb.SessionRequest) -> None:
+        """Sends a message as it is."""
         try:
             async with self._writing:
-                await self._call.write(pb.SessionRequest(**fields))
+                await self._call.write(message)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
             await self.until(lambda: self.ended, saying="the write failed, but the stream has not ended")
 
@@ -325,3 +329,12 @@ class ScriptedWorker:
         self._silence.set()
         self._call.cancel()
         await asyncio.wait([task for task in (self._listening, self._beats) if task is not None])
+
+
+async def refusal_of(worker: ScriptedWorker, opening: pb.OpenSession) -> pb.SessionError:
+    """How the gateway refuses to open a session; the stream ends with it."""
+    await worker.say(open=opening)
+    error = await worker.end()
+    assert worker.opened is None, "it was opened"
+    assert error is not None, f"the stream ended without a word: {worker.code}"
+    return error

@@ -15,18 +15,8 @@ from tests.conftest import StartGateway
 from tests.redis_command import RedisCommand
 from tests.rpc.calls import Calls
 from tests.rpc.conftest import Dial, OpenWorker
-from tests.rpc.items import a_step, held
-from tests.rpc.scripted_worker import ScriptedWorker, an_open
-
-
-async def refusal_of(worker: ScriptedWorker, opening: pb.OpenSession) -> pb.SessionError:
-    """How the gateway refuses to open a session; the stream ends with it."""
-    await worker.say(open=opening)
-    error = await worker.end()
-    assert worker.opened is None, "it was opened"
-    assert error is not None, f"the stream ended without a word: {worker.code}"
-    return error
-
+from tests.rpc.items import a_step
+from tests.rpc.scripted_worker import an_open, refusal_of
 
 # ---- what the gateway answers ----
 
@@ -184,63 +174,6 @@ async def test_a_fault_while_a_session_is_opened_is_answered_in_band_and_its_wor
     assert gateway.telemetry.counters["faults"] == 1
     await redis("DEL", keys.workflows)
     await dial().open(an_open("w"))
-
-
-# ---- revisions, and what a later revision may add ----
-
-
-@pytest.mark.parametrize(("lowest", "highest"), [(0, 0), (2, 9), (3, 1), (-5, -1)])
-async def test_a_revision_that_the_gateway_does_not_speak_is_refused_for_good(
-    gateway: Gateway, dial: Dial, lowest: int, highest: int
-) -> None:
-    error = await refusal_of(dial(), an_open("w", min_revision=lowest, max_revision=highest))
-
-    assert (error.reason, error.permanent) == ("REVISION_UNSUPPORTED", True)
-    assert str(lowest) in error.message
-    assert str(highest) in error.message
-
-
-@pytest.mark.parametrize(("lowest", "highest"), [(1, 1), (0, 1), (1, 2), (0, 1000)])
-async def test_the_highest_common_revision_is_spoken(gateway: Gateway, dial: Dial, lowest: int, highest: int) -> None:
-    opened = await dial().open(an_open("w", min_revision=lowest, max_revision=highest))
-
-    assert opened.revision == 1
-
-
-def with_unknown_field(message: bytes) -> bytes:
-    """The message with a field that only a later revision knows: number 900, the bytes `new`."""
-    return message + b"\xa2\x38\x03new"
-
-
-async def test_fields_and_enum_values_of_a_later_revision_are_ignored(
-    calls: Calls, dial: Dial, open_worker: OpenWorker
-) -> None:
-    opening = pb.OpenSession.FromString(with_unknown_field(an_open("w").SerializeToString()))
-    opening.capabilities.extend([pb.CAPABILITY_PARKING, 77])  # type: ignore[list-item]  # a value we do not know
-    worker = dial()
-    await worker.open(opening)
-    run_id = await calls.start("w")
-    assignment = await worker.assignment()
-
-    ack = pb.AssignmentAck(lease_token=assignment.lease_token)
-    await worker.say(assignment_acks=[pb.AssignmentAck.FromString(with_unknown_field(ack.SerializeToString()))])
-    step = pb.StepReport.FromString(with_unknown_field(a_step(assignment, step_kind=77).SerializeToString()))
-
-    assert (await worker.do(step)).status == pb.ITEM_STATUS_OK
-    assert [step.step_name for step in await calls.steps(run_id)] == ["a"]
-
-
-async def test_a_lease_state_of_a_later_revision_is_read_as_unspecified_and_the_lease_is_renewed(
-    calls: Calls, dial: Dial, open_worker: OpenWorker
-) -> None:
-    worker = await open_worker("w")
-    await calls.start("w")
-    assignment = await worker.take()
-
-    reply = await worker.beat_with(held(assignment.lease_token, state=77))  # type: ignore[arg-type]  # as above
-
-    assert list(reply.lost_lease_tokens) == []
-    assert not worker.ended
 
 
 # ---- a gateway that leaves ----

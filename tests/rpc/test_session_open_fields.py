@@ -8,8 +8,7 @@ from redflow_sdk.proto.worker.v1 import worker_pb2 as pb
 from redflow_server.gateway import Gateway
 from tests.rpc.calls import Calls
 from tests.rpc.conftest import Dial, OpenWorker
-from tests.rpc.scripted_worker import a_definition, an_open
-from tests.rpc.test_session_open import refusal_of
+from tests.rpc.scripted_worker import a_definition, an_open, refusal_of
 
 TEXTS = ("owner", "worker_name", "instance_id", "build_id")
 REFUSED_NAMES = {

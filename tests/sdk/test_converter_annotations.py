@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import decimal
 import functools
 from collections.abc import (
     Awaitable,
@@ -21,7 +22,7 @@ from typing import Any, Final, Generic, Literal, NamedTuple, NewType, NotRequire
 
 import pytest
 
-from redflow_sdk import Context, InputValidationError, workflow
+from redflow_sdk import Context, InputValidationError, JsonValue, workflow
 from redflow_sdk.converter import decode, encode, result_type
 from tests.conftest import StartWorker
 from tests.sdk.scripted_gateway import ScriptedGateway
@@ -30,6 +31,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 UserId = NewType("UserId", int)
+Stamp = NewType("Stamp", dt.datetime)
 AdminId = NewType("AdminId", UserId)
 
 
@@ -123,6 +125,9 @@ class Opaque:
         (Point(1, "b"), Point),
         ({"first": dt.date(2026, 1, 1)}, Pair[dt.date]),
         ({"id": 1}, Partial),
+        ({"a": [1, None]}, JsonValue),
+        ({"a": [1, None]}, dict[str, JsonValue]),
+        (None, JsonValue | None),
         (5, Final[int]),
         (5, float | int),
         (5.0, float | int),
@@ -144,11 +149,42 @@ def test_a_set_is_read_from_a_list(annotation: Any, expected: object) -> None:
     assert found == expected and type(found) is type(expected)
 
 
-def test_of_a_union_the_first_type_that_fits_is_taken() -> None:
-    assert decode(b'"2026-01-01"', dt.date | str) == dt.date(2026, 1, 1)
-    assert decode(b'"2026-01-01"', str | dt.date) == "2026-01-01"
-    assert decode(b'"soon"', dt.date | str) == "soon"
-    assert decode(str(2**53 + 1).encode(), float | int) == 2**53 + 1
+@pytest.mark.parametrize(
+    ("text", "annotation", "value"),
+    [
+        ('"2026-01-01"', dt.date | str, dt.date(2026, 1, 1)),
+        ('"2026-01-01"', str | dt.date, "2026-01-01"),
+        ('"soon"', dt.date | str, "soon"),
+        ("5", float | str, 5.0),
+        ("5", decimal.Decimal | str, decimal.Decimal(5)),
+        ("5", dt.timedelta | None, dt.timedelta(seconds=5)),
+        ('"2026-01-01"', dt.datetime | int, dt.datetime.fromisoformat("2026-01-01")),
+    ],
+    ids=str,
+)
+def test_of_a_union_the_first_type_that_fits_is_taken(text: str, annotation: Any, value: object) -> None:
+    found = decode(text.encode(), annotation)
+    assert found == value and type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "annotation"),
+    [
+        (2**53 + 1, float | int),
+        (5, decimal.Decimal | int),
+        (1.5, decimal.Decimal | float),
+        (1.5, float | decimal.Decimal),
+        (5, dt.timedelta | int),
+        (dt.date(2026, 1, 1), dt.datetime | dt.date),
+        (dt.date(2026, 1, 1), Stamp | dt.date | None),
+    ],
+    ids=str,
+)
+def test_of_a_union_the_type_that_has_written_the_value_comes_before_one_that_fits_it_too(
+    value: object, annotation: Any
+) -> None:
+    found = decode(encode(value), annotation)
+    assert found == value and type(found) is type(value)
 
 
 # ---- what does not fit ----

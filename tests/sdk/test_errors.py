@@ -321,6 +321,15 @@ class SpoiltDelay(RetryAfterError):
         self.delay = float("nan")
 
 
+class RaisesWhenAsked(RetryAfterError):
+    @property
+    def delay(self) -> float:  # type: ignore[override]  # that is the case
+        raise RuntimeError("no delay")
+
+    @delay.setter
+    def delay(self, _: float) -> None: ...
+
+
 class ForgetsItsDetails(InputValidationError):
     def __init__(self) -> None: ...
 
@@ -340,6 +349,7 @@ UNTRUSTED: dict[str, Callable[[], BaseException]] = {
     "long type name": lambda: type("x" * 5_000_000, (Exception,), {})("x"),
     "delay forgotten": ForgetsItsDelay,
     "delay spoilt": SpoiltDelay,
+    "delay that raises": lambda: RaisesWhenAsked("x", delay=1),
     "details forgotten": ForgetsItsDetails,
     "details that are no json": lambda: InputValidationError("x", NO_JSON),
     "details of 5 MB": lambda: InputValidationError("x", [{"path": "x" * 5_000_000}]),

@@ -29,6 +29,7 @@ PUBLIC = {
     "IdempotencyKeyReusedError",
     "InputValidationError",
     "InvalidInputError",
+    "JsonValue",
     "LaneDepth",
     "Middleware",
     "NonDeterministicError",

@@ -19,8 +19,6 @@ from tests.sdk.scripted_gateway import ScriptedGateway
 from tests.sdk.wire_log import states_of
 
 ACCEPTED = pb.REJECT_REASON_UNSPECIFIED
-UNKNOWN_FIELD = b"\xf2\x3f\x03new"
-"""Field 1022 of a later revision."""
 
 
 @workflow(name="double")
@@ -84,22 +82,6 @@ async def test_each_start_of_a_worker_is_an_instance_of_its_own(
     await connect(scripted, double)
     await connect(scripted, double)
     assert len({opening.message.instance_id for opening in scripted.log.opens()}) == 2
-
-
-async def test_capabilities_and_fields_of_a_later_gateway_are_ignored(
-    scripted: ScriptedGateway, connect: StartWorker
-) -> None:
-    def open_newer(opening: pb.OpenSession) -> pb.SessionResponse:
-        opened = scripted.opened(opening)
-        opened.capabilities.append(99)  # type: ignore[arg-type]  # a value that this revision does not have
-        opened.MergeFromString(UNKNOWN_FIELD)
-        response = pb.SessionResponse(opened=opened)
-        response.MergeFromString(UNKNOWN_FIELD)
-        return response
-
-    scripted.script.open = open_newer
-    await connect(scripted, double)
-    assert await runs_double(scripted)
 
 
 async def test_a_definition_that_the_gateway_refuses_is_named_and_the_others_are_served(

@@ -53,6 +53,47 @@ async def test_a_step_in_a_task_group_that_would_end_the_program_ends_only_the_r
     assert value_of((await scripted.log.result(scripted.assign("quick"))).output) == "quick"
 
 
+async def exits(code: int) -> None:
+    await asyncio.sleep(0)
+    sys.exit(code)
+
+
+@pytest.mark.parametrize("way", ["group", "gather", "awaited", "waited for", "canceled before it begins"])
+async def test_a_task_that_would_end_the_program_ends_neither_its_loop_nor_its_worker(
+    way: str, scripted: ScriptedGateway, connect: StartWorker
+) -> None:
+    """As asyncio has it, SystemExit goes through the loop, besides to whoever awaits the task."""
+    tasks: list[asyncio.Task[None]] = []
+
+    @workflow(name="spawns")
+    async def spawns(ctx: Context) -> None:
+        if way == "group":
+            async with asyncio.TaskGroup() as group:
+                group.create_task(exits(3))
+        elif way == "gather":
+            await asyncio.gather(exits(3), asyncio.sleep(30))
+        else:
+            tasks.append(asyncio.create_task(exits(3), name="mine"))
+            assert "exits" in repr(tasks[0]) and tasks[0].get_stack()
+            if way == "canceled before it begins":
+                tasks[0].cancel()
+            await asyncio.wait(tasks)
+            if way == "awaited":
+                await tasks[0]
+
+    await connect(scripted, spawns, quick)
+    result = await scripted.log.result(scripted.assign("spawns"))
+    assert await takes_the_next_run(scripted)
+    if tasks:
+        assert tasks[0].cancelled() or isinstance(tasks[0].exception(), RuntimeError)
+    if way in ("group", "gather", "awaited"):
+        failure = result.failure.cause if way == "group" else result.failure
+        assert (failure.type, failure.message, failure.cause.type) == ("RuntimeError", "SystemExit: 3", "SystemExit")
+        assert kind_of(failure) == "error"
+    else:
+        assert result.HasField("output")
+
+
 async def test_a_handler_that_cancels_itself_fails_its_run(scripted: ScriptedGateway, connect: StartWorker) -> None:
     """Handed back as if the program ended, it would be delivered again and again."""
 

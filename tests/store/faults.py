@@ -49,6 +49,7 @@ FAULTS_OF_RUNS: Final = (
         "one-place", "waiting", "a run that waits for nothing", "DEL P:run:waiting:waits",
         also=(("waits", "waiting"), ("waits", "child")),
     ),
+    a_fault("placed-runs-match", "queued", "one to be delivered alone beside others", "HSET P:run:queued solo 1"),
     a_fault("placed-runs-match", "ghost", "no record of what is scheduled", "ZADD P:scheduled 5 ghost"),
     a_fault("placed-runs-match", "ghost", "no record of what is leased", "ZADD P:leases 5 ghost"),
     a_fault("placed-runs-match", "ghost", "no record of what is queued", "ZADD P:lane:1:q:1:w 5 ghost"),

@@ -11,7 +11,7 @@ from redflow_server.domain.ids import counted
 from redflow_server.domain.leases import Lane
 from redflow_server.domain.waits import event_channel
 from redflow_server.store.admin import Admin
-from redflow_server.store.keys import Keys, lane_name, split_channel, split_lane_name
+from redflow_server.store.keys import SOLO, Keys, lane_name, lane_of, split_channel
 from redflow_server.store.pipeline import Pipeline
 from redflow_server.store.scripts import load_scripts
 from redflow_server.store.store import Store
@@ -52,7 +52,8 @@ def test_a_counted_part_says_its_length_in_bytes() -> None:
 @pytest.mark.parametrize("queue", ODD)
 def test_a_lane_name_gives_its_queue_and_workflow_back(queue: str) -> None:
     for workflow in ODD:
-        assert split_lane_name(lane_name(queue, workflow)) == (queue, workflow)
+        assert lane_of(lane_name(queue, workflow)) == Lane(queue, workflow)
+        assert lane_of(SOLO + lane_name(queue, workflow)) == Lane(queue, workflow, is_solo=True)
 
 
 @pytest.mark.parametrize("event", ODD)

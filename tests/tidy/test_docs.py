@@ -77,8 +77,7 @@ def blocks(path: Path, language: str) -> list[str]:
 
 def test_every_refusal_is_in_the_table_of_reasons_with_its_code_and_exception() -> None:
     table = {
-        ticked(row[0])[0]: (ticked(row[1])[0], ticked(row[2]))
-        for row in rows(section(DOCS / "clients.md", "### Reasons"))
+        ticked(row[0])[0]: (ticked(row[1])[0], ticked(row[2])) for row in rows(section(DOCS / "grpc.md", "## Reasons"))
     }
     assert {reason: code for reason, (code, _) in table.items()} == {
         kind.reason: code.name for kind, code in CODES.items()
@@ -103,7 +102,7 @@ def test_every_call_is_in_the_table_of_calls_and_is_served_as_it_says() -> None:
         for service in services
         for method in service.methods
     }
-    table = {ticked(row[0])[0]: row[1] != "not yet" for row in rows(section(DOCS / "clients.md", "### Calls"))}
+    table = {ticked(row[0])[0]: row[1] != "not yet" for row in rows(section(DOCS / "grpc.md", "## Calls"))}
     assert table == calls
 
 
@@ -176,8 +175,8 @@ def test_every_exception_is_described() -> None:
     }
     described = {
         name
-        for page in ("workers.md", "clients.md")
-        for name in re.findall(r"`(?:raise )?(\w+)[`(]", (DOCS / page).read_text())
+        for page in [DOCS / "grpc.md", *(DOCS / "how-to").glob("*.md")]
+        for name in re.findall(r"`(?:raise )?(\w+)[`(]", page.read_text())
     }
     assert exceptions - described == {"RedflowError"}
 
@@ -226,7 +225,7 @@ async def test_the_client_with_plain_stubs_does_what_it_says(
         return f"receipt-{order['id']}-12900"
 
     await start_worker(order)
-    about = section(DOCS / "clients.md", "### Python")
+    about = section(DOCS / "how-to" / "other-languages.md", "## Python")
     (commands,) = re.findall(r"^```\n(.*?)^```", about, re.M | re.S)
     [make_folder, protoc] = re.findall(r"^\$ ((?:mkdir|python -m grpc_tools).*?[^\\])\n", commands, re.M | re.S)
     (tmp_path / "checkout").mkdir()
@@ -271,8 +270,9 @@ def test_the_user_for_gateways_may_call_every_command_of_the_scripts() -> None:
 
 
 def test_every_page_is_in_the_index() -> None:
-    listed = re.findall(r"\]\(([\w.]+\.md)\)", (DOCS / "README.md").read_text())
-    assert sorted(listed) == sorted(path.name for path in DOCS.glob("*.md") if path.name != "README.md")
+    linked = re.findall(r"\]\(((?:[\w-]+/)*[\w-]+\.md)\)", (DOCS / "README.md").read_text())
+    pages = [str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md") if path != DOCS / "README.md"]
+    assert sorted(linked) == sorted(pages)
 
 
 def test_every_key_is_in_the_table_of_keys_once() -> None:

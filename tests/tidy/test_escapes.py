@@ -10,7 +10,7 @@ from tests.tidy.source_files import shown, syntax, written_python
 
 PRODUCT = ("redflow_server", "redflow_sdk")
 
-COUNTS = {"Any": 16, "cast": 4, "ignore": 9, "broad except": 11}
+COUNTS = {"Any": 15, "cast": 4, "ignore": 9, "broad except": 11}
 """How many there are in the product. Lower a number when there are fewer; never raise one without a better reason."""
 
 

@@ -27,6 +27,8 @@ def test_links_lead_somewhere(document: Path) -> None:
             continue
         name, _, anchor = link.partition("#")
         path = (document.parent / name).resolve() if name else document
+        if anchor.startswith("redflow_"):  # a name of the reference, whose text is generated: for `make docs`
+            anchor = ""
         if not path.exists() or (anchor and path.suffix == ".md" and anchor not in _heading_anchors(path)):
             dead.append(link)
     assert dead == []

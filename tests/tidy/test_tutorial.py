@@ -29,7 +29,7 @@ GATEWAY: Final = "redflow dev"
 STAYS: Final = re.compile(r"redflow (dev|worker run)\b(?!.*&$)")
 """What goes on in the foreground of its terminal."""
 
-LONG, SHORT = "asyncio.sleep(5)", "asyncio.sleep(0.5)"
+LONG, SHORT = "asyncio.sleep(5)", "asyncio.sleep(1.5)"
 RUN_ID: Final = re.compile(r"run_\w{22}")
 VARYING: Final = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"), "a time"),

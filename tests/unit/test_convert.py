@@ -166,7 +166,7 @@ def test_every_field_of_a_run_is_shown() -> None:
         lease_ends_at_ms=7,
     )
     message = convert.run(run)
-    left_out = {"seq", "failures", "session_id", "placed_at_ms"}
+    left_out = {"seq", "failures", "session_id", "placed_at_ms", "is_solo"}
     assert {field.name for field in run_pb2.Run.DESCRIPTOR.fields} == {field.name for field, _ in message.ListFields()}
     assert len(message.ListFields()) == len(run.__slots__) - len(left_out)
     assert message.output.data == b""

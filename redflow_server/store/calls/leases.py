@@ -40,8 +40,13 @@ CLAIM_BYTES: Final = 1024 * 1024
 INLINE_STEPS: Final = 64
 INLINE_STEP_BYTES: Final = 64 * 1024
 
-COUNTS: Final = {ReleaseReason.UNDELIVERED: "undelivered", ReleaseReason.VANISHED: "loss"}
-"""What a release means for the run's losses; every other one costs nothing."""
+COUNTS: Final = {
+    ReleaseReason.UNDELIVERED: "undelivered",
+    ReleaseReason.VANISHED: "loss",
+    ReleaseReason.NOT_STARTED: "rejected",
+    ReleaseReason.OVERLOADED: "rejected",
+}
+"""What a release means for the run's losses; every other one costs nothing, as long as there are not too many."""
 
 
 class LeaseScripts(Scripted):
@@ -50,7 +55,7 @@ class LeaseScripts(Scripted):
     def claim(self, claim: Claim) -> Future[Claimed]:
         """Leases queued runs to a session. Never repeated: leases without a holder end by themselves, soon."""
         arguments: list[Argument] = [self._now, *_stamp(claim.stamp), claim.count, claim.lease_ms, claim.secret]
-        arguments += [CLAIM_BYTES, INLINE_STEPS, INLINE_STEP_BYTES]
+        arguments += [CLAIM_BYTES, INLINE_STEPS, INLINE_STEP_BYTES, "solo" if claim.is_solo else ""]
         for lane in claim.lanes:
             arguments += (lane.queue, lane.workflow)
         return self._pipeline.call("claim", arguments, lambda reply: replies.claimed(claim, reply))

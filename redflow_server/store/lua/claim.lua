@@ -1,6 +1,6 @@
 -- Leases queued runs to one session, from its lanes in turn.
 -- KEYS    prefix
--- ARGS    now session epoch gateway count lease_ms secret max_bytes max_steps max_step_bytes ...lanes(queue workflow)
+-- ARGS    now session epoch gateway count lease_ms secret max_bytes max_steps max_step_bytes solo ...lanes(queue workflow)
 -- RETURNS emptied-flags runs(id lane attempt max_attempts deliveries time_left parent failure input input_meta steps)
 --         lane_change; a failure is there when its handler is to be run
 -- EMITS   lane, due, finished, resolved, stop
@@ -9,6 +9,7 @@
 local stamp = ARGV[2] .. ' ' .. ARGV[3] .. ' ' .. ARGV[4]
 local count, lease_ms, secret = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
 local max_bytes, limits = tonumber(ARGV[8]), {steps = tonumber(ARGV[9]), bytes = tonumber(ARGV[10])}
+local solo = ARGV[11] == 'solo'
 local claimed, bytes, seen, full = {}, 0, 0, false
 
 -- Leases up to so many runs of a lane, as far as the answer has room.
@@ -42,10 +43,10 @@ local function take(lane, room)
 end
 
 local lanes = {}
-for i = 11, #ARGV, 2 do
-  local name = lane_name(ARGV[i], ARGV[i + 1])
+for i = 12, #ARGV, 2 do
+  local name = lane_name(ARGV[i], ARGV[i + 1], solo)
   local policy = redis.call('HMGET', workflow_key(ARGV[i + 1]), 'retryPolicy', 'runTimeoutMs', 'failureHandlerMs')
-  lanes[#lanes + 1] = {number = #lanes, queue = ARGV[i], workflow = ARGV[i + 1], name = name, key = lane_key(name),
+  lanes[#lanes + 1] = {number = #lanes, queue = ARGV[i], workflow = ARGV[i + 1], solo = solo, name = name, key = lane_key(name),
     retry = policy[1], run_timeout = policy[2], handler_ms = policy[3]}
 end
 

@@ -33,5 +33,6 @@ if ARGV[7] ~= '1' or attempt >= (tonumber(run.maxAttempts) or 1) then
 end
 local at = now + (tonumber(ARGV[8]) or backoff_ms(run.retryPolicy, attempt, tonumber(ARGV[9])))
 put(run, 'failures', attempt)
-for _, field in ipairs({'losses', 'undelivered', 'place'}) do put(run, field, nil) end
+put(run, 'place', nil)
+progress(run)
 return {'ok', settle(run, at > now and 'scheduled' or 'queued', at), conflicts}

@@ -22,7 +22,7 @@ begin_writes()
 for _, id in ipairs(ids) do
   local run = read_run(id)
   if is_unknown(run) then
-    lane_remove(queue, workflow, id)
+    lane_remove(run)
     put(run, 'attempt', 1)
     redis.call('HSET', data_key(id), 'errorJson', FAILURES.unknown_workflow)
     finish(run, 'failed')

@@ -1,7 +1,7 @@
 -- Renews the leases that a session lists, and moves to it those that an earlier session of its worker had.
 -- KEYS    prefix
 -- ARGS    now session epoch gateway lease_ms grace_ms ...leases(run_id token count names)
--- RETURNS one for each lease: held reason message over unknown | moved | finished | lost; of the waits that the worker takes
+-- RETURNS one for each lease: held reason message solo over unknown | moved | finished | lost; of the waits that the worker takes
 --         to be open, `over` are those that are not, and `unknown` those that the store has lost
 -- EMITS   due
 -- REPEAT  yes
@@ -38,7 +38,7 @@ while i <= #ARGV do
     put(run, 'leaseOwner', stamp)
     answer = extend(run, lease_ms, grace_ms)
     save(run)
-    if count > 0 then answer[4], answer[5] = look_at_waits(run, i + 3, count) end
+    if count > 0 then answer[5], answer[6] = look_at_waits(run, i + 3, count) end
   end
   standings[#standings + 1] = answer
   i = i + 3 + count

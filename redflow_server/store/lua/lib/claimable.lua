@@ -10,7 +10,8 @@ end
 -- The run of an entry, if it may be leased. One that may not leaves the lane; `overdue` gets those that have to end.
 local function claimable(lane, id, overdue)
   local run = read_run(id)
-  if not run or run.status ~= 'queued' or run.queue ~= lane.queue or run.workflow ~= lane.workflow then
+  local is_here = run and run.status == 'queued' and run.queue == lane.queue and run.workflow == lane.workflow
+  if not is_here or (run.solo ~= nil) ~= lane.solo then
     redis.call('ZREM', lane.key, id)
     return nil
   end

@@ -17,7 +17,7 @@ local function emit(event)
   if #workflows <= size then
     for _, workflow in ipairs(workflows) do start_subscriber(event, workflow, '') end
   else
-    leave_to_fan_out(event, workflows, size)
+    leave_to_fan_out(event, workflows, size, run_ids)
   end
   keep_emitted(event, event.id)
   if is_due then

@@ -1,7 +1,7 @@
 -- Ends a run, for every script: nothing else writes a terminal status. The caller has taken it out of its place, and has
 -- written its output or failure.
 --@include index now
-local ENDED_WITHOUT = {'availableAt', 'place', 'waiters', 'losses', 'undelivered', 'runDeadline', 'startDeadline',
+local ENDED_WITHOUT = {'availableAt', 'place', 'waiters', 'losses', 'undelivered', 'solo', 'fruitful', 'runDeadline', 'startDeadline',
   'timeoutRequestedAt', 'retryPolicy', 'stepsBytes', 'typed', 'placedAt', 'phase', 'failingDeadline', 'handlerMs',
   'openWaits', 'awaited', 'eventSeq', 'resolutions', 'cursors', 'children'}
 -- What its end means for others: in effects.lua, which every script that ends runs includes too.

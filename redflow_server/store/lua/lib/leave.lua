@@ -3,5 +3,5 @@
 local function leave(run)
   redis.call('ZREM', SCHEDULED, run.id)
   redis.call('ZREM', LEASES, run.id)
-  lane_remove(run.queue, run.workflow, run.id)
+  lane_remove(run)
 end

@@ -8,7 +8,7 @@ local function place(run)
     list(run)
     repaired = 'listing'
   end
-  if run.status == 'queued' and lacks(lane_key(lane_name(run.queue, run.workflow))) then
+  if run.status == 'queued' and lacks(lane_key(lane_name(run.queue, run.workflow, run.solo))) then
     lane_push(run)
     repaired = 'lane'
   elseif run.status == 'scheduled' and lacks(SCHEDULED) then

@@ -1,6 +1,6 @@
 -- Gives an open wait of a run its outcome, for ever, and withdraws those that have lost the race against it. A run that
 -- has no lease goes on; the gateway of one that has is told. A run that is gone or has ended is left alone.
---@include index lane now run tell_holder withdraw
+--@include index lane now progress run tell_holder withdraw
 local function resolve(run, name, outcome)
   local entry = run and not ended(run) and redis.call('HGET', waits_key(run.id), name)
   if not entry then return end
@@ -17,8 +17,9 @@ local function resolve(run, name, outcome)
   local open = (tonumber(run.openWaits) or 1) - 1
   if wait.group ~= '' then open = open - withdraw_rivals(run, wait.group) end
   put(run, 'openWaits', open > 0 and open or nil)
-  put(run, 'losses', nil)
-  put(run, 'undelivered', nil)
+  local solo = run.solo
+  progress(run)
+  if run.status == 'queued' then put(run, 'solo', solo) end  -- by which it stands in its lane
   if run.leaseToken then tell_holder(run, name, header, outcome.value) end
   if run.status == 'waiting' then
     put(run, 'placedAt', now)

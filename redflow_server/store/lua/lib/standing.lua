@@ -16,7 +16,7 @@ local function extend(run, lease_ms, grace_ms)
     put(run, 'undelivered', nil)
     mark_started(run)
   end
-  return {'held', reason or '', message or ''}
+  return {'held', reason or '', message or '', run.solo and 1 or 0}
 end
 
 local function lease_gone(run, token)
