@@ -1,4 +1,4 @@
-"""Scenes with more of something than one script deals with: awaiters, waits, children, subscribers, events, builds.
+"""Scenes with more of something than is dealt with at once, or at all: awaiters, children, subscribers, losses.
 
 An example may begin with one; the random moves after it go on with what was left over.
 """
@@ -9,10 +9,23 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from redflow_server.domain.events import NewEvent
-from redflow_server.domain.leases import Claim, ClosePolicy, CompleteRun, Lane, Stamp, StartStep, Suspend
+from redflow_server.domain.leases import (
+    Claim,
+    ClosePolicy,
+    CompleteRun,
+    Lane,
+    RecordStep,
+    Release,
+    ReleaseReason,
+    Stamp,
+    StartStep,
+    StepRecord,
+    Suspend,
+)
 from redflow_server.domain.payloads import Payload
 from redflow_server.domain.registry import Registration, WorkflowDefinition
 from redflow_server.domain.runs import NewRun
+from redflow_server.domain.states import StepKind, StepStatus
 from redflow_server.domain.waits import ChildWait, EventWait, TimerWait, Wait
 from tests.oracle.bench import Bench, Call, a_call
 
@@ -127,6 +140,47 @@ def many_builds(bench: Bench) -> None:
         bench.play(a_call("register", Registration("crowd", f"build-{number}", definitions)))
 
 
+def _delivered(bench: Bench, run_id: str, number: int) -> str:
+    """Delivers a run once more, alone if that is how it stands; its token."""
+    secret = f"{number:_>15}"
+    lane = bench.world.runs[run_id].lane
+    bench.play(a_call("claim", Claim(STAMP, (lane,), 1, secret, 600_000)))
+    return f"{run_id}.{secret}"
+
+
+def deliveries_without_progress(bench: Bench) -> None:
+    """A run is delivered so often without any progress that it fails of it."""
+    run = _run(0)
+    bench.play(a_call("enqueue", run))
+    number = 0
+    while not bench.world.runs[run.run_id].has_ended:
+        number += 1
+        reason = ReleaseReason.OVERLOADED if number % 10 == 0 else ReleaseReason.SHUTDOWN
+        token = _delivered(bench, run.run_id, number)
+        bench.play(a_call("release", Release(run.run_id, token, reason)))
+
+
+def losses_in_all(bench: Bench) -> None:
+    """A run makes some progress between losses, until there were too many in all; then one more that has few."""
+    run, other = _run(0), _run(1)
+    for new in (run, other):
+        bench.play(a_call("enqueue", new))
+    number = 0
+    while not bench.world.runs[run.run_id].has_ended:
+        number += 1
+        token = _delivered(bench, run.run_id, number)
+        if number % 3 == 0:
+            step = StepRecord(
+                f"step {number}", 1, StepKind.FUNCTION, StepStatus.SUCCEEDED, None, None, is_final=True, elapsed_ms=0
+            )
+            bench.play(a_call("record_step", RecordStep(run.run_id, token, 0, step)))
+        bench.play(a_call("release", Release(run.run_id, token, ReleaseReason.VANISHED, STAMP)))
+    for _ in range(3):
+        number += 1
+        token = _delivered(bench, other.run_id, number)
+        bench.play(a_call("release", Release(other.run_id, token, ReleaseReason.VANISHED, STAMP)))
+
+
 def finish_crowd(bench: Bench) -> None:
     """What was left over is gone on with, until nothing is."""
     world = bench.world
@@ -142,5 +196,6 @@ def finish_crowd(bench: Bench) -> None:
 
 CROWDS: Final[tuple[Callable[[Bench], None], ...]] = (
     *(waits_for_an_event, subscribers, awaiters, few_awaiters_of_much, waits_of_one, children_of_one),
-    *(awaited_children_of_one, subscribers_again, many_events, many_builds),
+    *(awaited_children_of_one, subscribers_again, losses_in_all, deliveries_without_progress),
+    *(many_events, many_builds),
 )

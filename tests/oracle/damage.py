@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from redflow_server.domain.states import RunStatus, StepKind
-from redflow_server.store.keys import Keys, lane_name
-from tests.oracle.model.places import deadline_of
+from redflow_server.store.keys import Keys
+from tests.oracle.model.places import deadline_of, name_of
 from tests.oracle.model.world import OpenWait, RunOnRecord, World
 
 MAX_WAITS = 100
@@ -39,7 +39,7 @@ def _of_places(run: RunOnRecord) -> list[Damage]:
     found = [("listing", keys.workflow_status(run.status, run.workflow))]
     match run.status:
         case RunStatus.QUEUED:
-            found.append(("lane", keys.lane(lane_name(run.queue, run.workflow))))
+            found.append(("lane", keys.lane(name_of(run.lane))))
         case RunStatus.SCHEDULED:
             found.append(("schedule", keys.scheduled))
         case RunStatus.RUNNING:

@@ -10,7 +10,7 @@ from redflow_server.domain.leases import Stamp
 from redflow_server.domain.runs import HandlerState
 from redflow_server.domain.states import TERMINAL, RunStatus, StepKind, StepStatus
 from redflow_server.store import codec
-from redflow_server.store.keys import split_lane_name
+from redflow_server.store.keys import lane_of
 from tests.oracle.dump import Dump, size_of
 from tests.oracle.model.world import Expiry, OpenWait, RunOnRecord, StepOnRecord, World
 
@@ -29,6 +29,7 @@ NUMBERS: Final = {
     "attempt": "attempt",
     "failures": "failures",
     "deliveries": "deliveries",
+    "fruitful": "fruitful",
     "losses": "losses",
     "lossesTotal": "losses_total",
     "undelivered": "undelivered",
@@ -58,6 +59,7 @@ FLAGS: Final = {
     "parked": "is_parked",
     "woken": "is_woken",
     "awaited": "is_awaited",
+    "solo": "is_solo",
 }
 DATA: Final = {
     "inputJson": "input",
@@ -153,7 +155,7 @@ def add_runs(reader: Reader, world: World) -> dict[str, object]:
         "scheduled": reader.times("scheduled"),
         "leases": leases,
         "timers": reader.times("timers"),
-        "lanes": {split_lane_name(name): reader.times(f"lane:{name}") for name in lane_names},
+        "lanes": {lane_of(name): reader.times(f"lane:{name}") for name in lane_names},
         "status": {status: runs for status, runs in statuses.items() if runs},
         "status and workflow": by_workflow,
         "finished": {status: runs for status, runs in finished.items() if runs},

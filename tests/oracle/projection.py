@@ -12,7 +12,7 @@ from typing import Final
 
 from redflow_server.domain.registry import WorkflowDefinition
 from redflow_server.store import codec, codec_registry
-from redflow_server.store.keys import split_lane_name
+from redflow_server.store.keys import lane_of
 from tests.oracle.dump import Dump, size_of
 from tests.oracle.model.world import (
     Announced,
@@ -45,7 +45,7 @@ def project(dump: Dump) -> tuple[World, dict[str, object], list[str]]:
         fan_outs=reader.times("fan-outs"),
         sessions=reader.times("sessions"),
         cron_last=reader.times("cron:last"),
-        lane_changes={split_lane_name(name): at for name, at in reader.times("lanes").items()},
+        lane_changes={lane_of(name): at for name, at in reader.times("lanes").items()},
     )
     for entry, at in reader.times("deliveries").items():
         number, _, channel = entry.partition(" ")
@@ -56,7 +56,7 @@ def project(dump: Dump) -> tuple[World, dict[str, object], list[str]]:
     _add_registry(reader, world)
     _add_schedules(reader, world)
     indexes |= {
-        "filled lanes": {f"{queue!r} {workflow!r}" for queue, workflow in world.lane_changes},
+        "filled lanes": set(world.lane_changes),
         "event workflows": _sets(reader, "event:", ":workflows", str),
         "owner workflows": _sets(reader, "owner:", ":workflows", _uncounted),
         "workflows": reader.members("workflows"),
@@ -72,7 +72,8 @@ def _uncounted(part: str) -> str:
 
 def two_parts(name: str) -> tuple[str, str]:
     """The texts of two parts, each with its length."""
-    return split_lane_name(name)
+    parts = lane_of(name)
+    return parts.queue, parts.workflow
 
 
 def _sets(reader: Reader, start: str, end: str, read: Callable[[str], str]) -> dict[str, set[str]]:

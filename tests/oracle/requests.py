@@ -120,9 +120,10 @@ class Requests:
 
     def lanes(self) -> tuple[Lane, ...]:
         """Mostly such that have runs."""
-        filled = [Lane(queue, workflow) for queue, workflow in self._bench.world.lane_changes]
+        filled = list(self._bench.world.lane_changes)
         if filled and not self.now_and_then(10):
-            return tuple(self.some(filled, 1, 3))
+            kind = self.one_of(filled).is_solo
+            return tuple(self.some([lane for lane in filled if lane.is_solo is kind], 1, 3))
         return (Lane(self.one_of(names.QUEUES), self.one_of(names.WORKFLOWS)),)
 
     # ---- failures and steps ----

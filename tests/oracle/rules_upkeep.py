@@ -5,7 +5,6 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
-from redflow_server.domain.leases import Lane
 from redflow_server.domain.states import TERMINAL, RunStatus
 from tests.oracle import names
 from tests.oracle.bench import START_MS, Call, a_call
@@ -56,11 +55,7 @@ class UpkeepRules(Table):
         self.act(random, self._fail_unknown)
 
     def _fail_unknown(self, requests: Requests) -> Call:
-        unknown = [
-            Lane(queue, workflow)
-            for queue, workflow in self.bench.world.lane_changes
-            if workflow not in self.bench.world.workflows
-        ]
+        unknown = [lane for lane in self.bench.world.lane_changes if lane.workflow not in self.bench.world.workflows]
         lane = requests.one_of(unknown) if unknown and not requests.now_and_then(8) else requests.lanes()[0]
         grace_ms, offset = requests.one_of((0, 0, 60_000)), requests.one_of((0, 0, 0, 1))
         return a_call("fail_unknown", lane, grace_ms, offset, requests.one_of(names.LIMITS))

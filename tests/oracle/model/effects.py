@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from redflow_server.domain.states import RunStatus, StepKind, StepStatus
-from tests.oracle.model.moves import enter_lane, finish
+from tests.oracle.model.moves import enter_lane, finish, progress
 from tests.oracle.model.world import MAX_EFFECTS, Moment, OpenWait, RunOnRecord
 
 
@@ -85,7 +85,10 @@ def resolve(moment: Moment, run: RunOnRecord | None, name: str, outcome: Outcome
         step.target = outcome.target
     if wait.group:
         withdraw_group(moment, run, wait.group)
-    run.losses = run.undelivered = 0
+    was_solo = run.is_solo
+    progress(run)
+    # By which it stands in its lane.
+    run.is_solo = was_solo and run.status is RunStatus.QUEUED
     if run.is_parked:
         run.is_woken = True
     if run.status is RunStatus.WAITING:

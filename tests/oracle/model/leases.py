@@ -35,8 +35,10 @@ from tests.oracle.model.moves import (
     end_lease,
     has_started,
     home_of,
+    judge,
     lose,
     miss,
+    progress,
     settle,
     take_up,
     verdict,
@@ -80,12 +82,12 @@ def claim(moment: Moment, request: Claim) -> Claimed:
         if is_done or progress.seen > request.count + MAX_SKIPPED:
             break
     filled = lanes(moment.world)
-    emptied = tuple(lane for lane in request.lanes if (lane.queue, lane.workflow) not in filled)
+    emptied = tuple(lane for lane in request.lanes if lane not in filled)
     return Claimed(tuple(progress.found), emptied, moment.world.lane_seq)
 
 
 def _take(moment: Moment, progress: Claiming, lane: Lane, room: int) -> None:
-    standing = lanes(moment.world).get((lane.queue, lane.workflow), {})
+    standing = lanes(moment.world).get(lane, {})
     granted, overdue = [], []
     for _, run_id in earliest(standing)[:room]:
         run = moment.world.runs[run_id]
@@ -172,7 +174,7 @@ def _renew_one(moment: Moment, stamp: Stamp, lease: LeaseToRenew, lease_ms: int,
         has_started(run)
     over = tuple(name for name in open_waits if _is(run, name) not in (None, StepStatus.WAITING))
     unknown = tuple(name for name in open_waits if _is(run, name) is None)
-    return LeaseStanding(token, Standing.HELD, stop, over, unknown)
+    return LeaseStanding(token, Standing.HELD, stop, run.is_solo, over, unknown)
 
 
 def _is(run: RunOnRecord, step: str) -> StepStatus | None:
@@ -242,7 +244,7 @@ def fail(moment: Moment, end: FailAttempt) -> LeaseEnded:
     if delay_ms is None:
         delay_ms = backoff_ms(run.retry_policy, run.attempt, end.jitter)
     run.failures = run.attempt
-    run.losses = run.undelivered = 0
+    progress(run)
     run.place = None
     wanted = RunStatus.SCHEDULED if delay_ms > 0 else RunStatus.QUEUED
     return LeaseEnded(Outcome.OK, settle(moment, run, wanted, moment.now + delay_ms), conflicts)
@@ -277,6 +279,18 @@ def end_failing(moment: Moment, end: EndFailing) -> LeaseEnded:
     return LeaseEnded(Outcome.OK, settle(moment, run, RunStatus.FAILED))
 
 
+def _after_release(moment: Moment, run: RunOnRecord, reason: ReleaseReason) -> RunStatus:
+    """Where it goes. That a worker rejected it is no delivery without progress."""
+    if reason in (ReleaseReason.NOT_STARTED, ReleaseReason.OVERLOADED):
+        run.fruitful += 1
+        return home_of(run)
+    if reason is ReleaseReason.UNDELIVERED:
+        return miss(moment, run)
+    if run.is_parked:
+        return home_of(run)
+    return lose(moment, run) if reason is ReleaseReason.VANISHED else judge(moment, run)
+
+
 def release(moment: Moment, request: Release) -> LeaseEnded:
     """At no cost in attempts. A gateway takes back only what carries its stamp; to the holder that is lost."""
     run = under_lease(moment, request.run_id, request.lease_token)
@@ -287,11 +301,7 @@ def release(moment: Moment, request: Release) -> LeaseEnded:
         return LeaseEnded(Outcome.MOVED)
     if run.steps_done < request.steps_recorded:
         return LeaseEnded(Outcome.STEPS_MISSING)
-    wanted = home_of(run)
-    if request.reason is ReleaseReason.VANISHED and not run.is_parked:
-        wanted = lose(moment, run)
-    if is_undelivered:
-        wanted = miss(moment, run)
+    wanted = _after_release(moment, run, request.reason)
     if wanted is RunStatus.QUEUED and request.delay_ms > 0:
         wanted = RunStatus.SCHEDULED
     if request.stamp:

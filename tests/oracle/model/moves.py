@@ -22,6 +22,8 @@ UNKNOWN_WORKFLOW = codec.encode_failure(
 )
 MISSES_OF_A_LOSS = 5
 MAX_LOSSES_IN_ALL = 50
+MAX_FRUITLESS = 100
+"""Deliveries since the last progress, those apart that were rejected."""
 
 
 def enter_lane(moment: Moment, run: RunOnRecord) -> None:
@@ -70,7 +72,16 @@ def lose(moment: Moment, run: RunOnRecord) -> RunStatus:
     """A worker was lost with it: where it goes."""
     run.losses += 1
     run.losses_total += 1
-    if run.losses <= moment.max_losses and run.losses_total <= MAX_LOSSES_IN_ALL:
+    return judge(moment, run)
+
+
+def judge(moment: Moment, run: RunOnRecord) -> RunStatus:
+    """Where a run goes that comes back without progress; one that the next time would end is delivered alone."""
+    fruitless = run.deliveries - run.fruitful
+    most = moment.max_losses
+    if run.losses <= most and run.losses_total <= MAX_LOSSES_IN_ALL and fruitless <= MAX_FRUITLESS:
+        has_one_left = run.losses_total >= MAX_LOSSES_IN_ALL or fruitless >= MAX_FRUITLESS
+        run.is_solo = has_one_left or 0 < run.losses >= most
         return RunStatus.QUEUED
     if not run.is_failing:
         run.error = WORKER_LOST
@@ -81,9 +92,17 @@ def miss(moment: Moment, run: RunOnRecord) -> RunStatus:
     """Nobody acknowledged its delivery: where it goes."""
     run.undelivered += 1
     if run.undelivered < MISSES_OF_A_LOSS:
-        return RunStatus.QUEUED
+        return judge(moment, run)
     run.undelivered = 0
     return lose(moment, run)
+
+
+def progress(run: RunOnRecord) -> None:
+    """It has come further: what was counted against it counts no more."""
+    run.losses = run.undelivered = 0
+    run.is_solo = False
+    if run.deliveries > 1:
+        run.fruitful = run.deliveries
 
 
 def home_of(run: RunOnRecord) -> RunStatus:
@@ -111,7 +130,8 @@ def begin_failing(moment: Moment, run: RunOnRecord) -> bool:
         return False
     run.is_failing = True
     run.failing_deadline = moment.now + run.handler_ms
-    run.losses = run.losses_total = run.undelivered = 0
+    progress(run)
+    run.losses_total = 0
     run.run_deadline = run.start_deadline = run.timeout_requested_at = run.look_again_at = None
     return True
 
@@ -151,9 +171,9 @@ def finish(moment: Moment, run: RunOnRecord, status: RunStatus) -> None:
     run.place = run.placed_at = run.available_at = run.event_seq = None
     run.run_deadline = run.start_deadline = run.failing_deadline = None
     run.look_again_at = run.timeout_requested_at = run.handler_ms = None
-    run.losses = run.undelivered = run.resolutions = 0
+    run.losses = run.undelivered = run.resolutions = run.fruitful = 0
     run.retry_policy = ""
-    run.is_typed = run.is_failing = run.is_awaited = False
+    run.is_typed = run.is_failing = run.is_awaited = run.is_solo = False
     run.waiters, run.cursors = [], {}
     if had_waits:
         effects.withdraw_waits(moment, run)

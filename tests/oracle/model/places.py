@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
+from redflow_server.domain.leases import Lane
 from redflow_server.domain.states import RunStatus
-from tests.oracle.model.world import Lane, RunOnRecord, World
+from redflow_server.store.keys import SOLO, lane_name
+from tests.oracle.model.world import RunOnRecord, World
 
 K = TypeVar("K", bound=str)
 
@@ -56,6 +58,11 @@ def lanes(world: World) -> dict[Lane, dict[str, int]]:
         if run.status is RunStatus.QUEUED:
             found.setdefault(run.lane, {})[run.id] = run.place or 0
     return found
+
+
+def name_of(lane: Lane) -> str:
+    """As it stands in keys."""
+    return (SOLO if lane.is_solo else "") + lane_name(lane.queue, lane.workflow)
 
 
 def forget_empty_lanes(world: World) -> None:
@@ -113,14 +120,13 @@ def owner_workflows(world: World) -> dict[str, set[str]]:
 
 def indexes(world: World) -> dict[str, object]:
     """All of them by name; each is a set of keys in Redis."""
-    filled = {f"{queue!r} {workflow!r}" for queue, workflow in lanes(world)}
     return {
         "deadlines": deadlines(world),
         "scheduled": scheduled(world),
         "leases": leases(world),
         "timers": timers(world),
         "lanes": lanes(world),
-        "filled lanes": filled,
+        "filled lanes": set(lanes(world)),
         "status": by_status(world),
         "status and workflow": by_status_and_workflow(world),
         "finished": finished(world),

@@ -12,6 +12,7 @@ from redflow_server.domain.runs import Step
 from redflow_server.domain.states import RunStatus, StepStatus
 from redflow_server.store import codec
 from tests.oracle.model import views
+from tests.oracle.model.moves import progress
 from tests.oracle.model.world import Moment, RunOnRecord, StepOnRecord
 
 
@@ -64,13 +65,17 @@ def judge(run: RunOnRecord, step: StepRecord, room: int = MAX_STEPS) -> Outcome:
 def write(moment: Moment, run: RunOnRecord, step: StepRecord, *, resolved: int = 0, target: str = "") -> None:
     meta, value = codec.encode_outcome(step.output, step.failure)
     if step.status is StepStatus.SUCCEEDED:
-        run.losses = run.undelivered = 0
+        progress(run)
+    started_at, there = moment.now - step.elapsed_ms, run.steps.get(step.name)
+    if there is not None and there.attempt == run.attempt and step.tries > 1:
+        # With its first try in the attempt.
+        started_at = there.started_at or started_at
     run.steps[step.name] = StepOnRecord(
         status=step.status,
         kind=step.kind,
         seq=step.seq,
         attempt=run.attempt,
-        started_at=moment.now - step.elapsed_ms,
+        started_at=started_at,
         finished_at=moment.now,
         is_final=step.is_final,
         tries=step.tries,

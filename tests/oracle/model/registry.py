@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from redflow_server.domain.errors import PrefixTaken
+from redflow_server.domain.leases import Lane
 from redflow_server.domain.registry import (
     FAILURE_HANDLER_MS,
     Assertion,
@@ -90,13 +91,17 @@ def former_queues(moment: Moment, known: Registered | None, queue: str) -> list[
     before = list(known.former_queues)
     if known.definition.queue != queue:
         before.insert(0, (known.definition.queue, moment.now))
-    filled = lanes(moment.world)
+    filled = lanes(moment.world).keys()
     needed = [
         (name, at)
         for name, at in before
-        if name != queue and (moment.now - at < DAY_MS or (name, known.definition.name) in filled)
+        if name != queue and (moment.now - at < DAY_MS or filled & _lanes_of(name, known))
     ]
     return needed[:MAX_FORMER]
+
+
+def _lanes_of(queue: str, known: Registered) -> set[Lane]:
+    return {Lane(queue, known.definition.name, is_solo) for is_solo in (False, True)}
 
 
 def _write(
@@ -230,11 +235,13 @@ def claim_prefix(moment: Moment) -> None:
 def read_stats(moment: Moment) -> Stats:
     world = moment.world
     counts = Counter(run.status for run in world.runs.values())
-    depths = {lane: len(runs) for lane, runs in lanes(world).items()}
-    newest = sorted(depths, key=lambda lane: -world.lane_changes[lane])
+    filled = lanes(world)
+    depths = Counter[tuple[str, str]]()
+    for lane in sorted(filled, key=lambda lane: -world.lane_changes[lane])[:LISTED_LANES]:
+        depths[lane.queue, lane.workflow] += len(filled[lane])
     return Stats(
         tuple((status, counts[status]) for status in RunStatus),
-        tuple(LaneDepth(*lane, depths[lane]) for lane in newest[:LISTED_LANES]),
+        tuple(LaneDepth(*where, depth) for where, depth in depths.items()),
         len(depths),
         len(world.memory),
         world.events_dropped,

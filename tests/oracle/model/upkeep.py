@@ -7,7 +7,6 @@ from collections import Counter
 from redflow_server.domain.ids import counted
 from redflow_server.domain.leases import Lane
 from redflow_server.domain.states import RunStatus, StepKind
-from redflow_server.store.keys import lane_name
 from redflow_server.store.replies import Due, Passed, Purged, Reaped, Unknown
 from tests.oracle.model import places
 from tests.oracle.model.effects import (
@@ -32,7 +31,7 @@ from tests.oracle.model.moves import (
     settle,
     verdict,
 )
-from tests.oracle.model.places import earliest
+from tests.oracle.model.places import earliest, name_of
 from tests.oracle.model.world import Moment, OpenWait, RunOnRecord
 
 LISTED_LANES = 1000
@@ -51,14 +50,14 @@ def _due(moment: Moment, times: dict[str, int], limit: int) -> list[str]:
 def due(moment: Moment, lane_change: int) -> Due:
     world = moment.world
     filled = places.lanes(world)
-    changed = sorted((change, lane) for lane, change in world.lane_changes.items() if lane in filled)
+    changed = sorted((change, name_of(lane)) for lane, change in world.lane_changes.items() if lane in filled)
     crons = {name: cron.next_at for name, cron in world.crons.items() if cron.next_at is not None}
     is_behind = bool(world.fan_outs or world.deliveries)
     return Due(
         now_ms=moment.now,
         scheduled_at_ms=_next(places.scheduled(world)),
         deadline_at_ms=_next(places.deadlines(world)),
-        lanes=tuple((lane_name(*lane), change) for change, lane in changed if change > lane_change)[:LISTED_LANES],
+        lanes=tuple((name, change) for change, name in changed if change > lane_change)[:LISTED_LANES],
         lane_change=world.lane_seq,
         timer_at_ms=_next(places.timers(world)),
         cron_at_ms=_next(crons),
@@ -173,7 +172,7 @@ def _leave(run: RunOnRecord) -> None:
 
 def fail_unknown(moment: Moment, lane: Lane, grace_ms: int, offset: int, limit: int) -> Unknown:
     def standing() -> dict[str, int]:
-        return places.lanes(moment.world).get((lane.queue, lane.workflow), {})
+        return places.lanes(moment.world).get(Lane(lane.queue, lane.workflow), {})
 
     if lane.workflow in moment.world.workflows:
         return Unknown(0, None, not standing())

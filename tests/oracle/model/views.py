@@ -38,6 +38,7 @@ def listed(run: RunOnRecord) -> Run:
         parent_run_id=run.parent,
         deliveries=run.deliveries,
         losses=run.losses,
+        is_solo=run.is_solo,
         failures=run.failures,
         open_waits=0 if run.has_ended else len(run.waits),
         placed_at_ms=run.placed_at,

@@ -7,15 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from redflow_server.domain.leases import Stamp
+from redflow_server.domain.leases import Lane, Stamp
 from redflow_server.domain.registry import WorkflowDefinition
 from redflow_server.domain.runs import HandlerState
 from redflow_server.domain.states import RunStatus, StepKind, StepStatus
 from redflow_server.domain.workers import Worker
 from tests.oracle.model.luck import Luck
 
-Lane = tuple[str, str]
-"""Queue and workflow."""
 MAX_EFFECTS = 100
 MAX_EFFECT_BYTES = 4 * 1024 * 1024
 
@@ -100,9 +98,11 @@ class RunOnRecord:
     attempt: int = 0
     failures: int = 0
     deliveries: int = 0
+    fruitful: int = 0
     losses: int = 0
     losses_total: int = 0
     undelivered: int = 0
+    is_solo: bool = False
     resolutions: int = 0
 
     # Its lease, and how the last one ended.
@@ -151,7 +151,7 @@ class RunOnRecord:
 
     @property
     def lane(self) -> Lane:
-        return self.queue, self.workflow
+        return Lane(self.queue, self.workflow, self.is_solo)
 
 
 @dataclass
