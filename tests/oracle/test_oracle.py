@@ -9,7 +9,7 @@ from redflow_server.store.scripts import load_scripts
 from tests.oracle.model.verbs import VERBS
 from tests.oracle.runs import Place, play
 
-EXAMPLES = 28
+EXAMPLES = 25
 
 
 def test_the_model_has_the_verbs_of_the_store() -> None:
