@@ -2,8 +2,9 @@
 PYTHON ?= python3
 TESTS ?=
 # On a Redis of yours one after the other: some tests fill its memory, or cut its connections.
-JOBS ?= $(if $(REDFLOW_TEST_REDIS_URL),0,4)
-ROUNDS ?= 100
+JOBS ?= $(if $(REDFLOW_TEST_REDIS_URL),0,5)
+SECONDS ?= 600
+SEED ?=
 PEER ?=
 .DEFAULT_GOAL := help
 # Without compiled files each process of the tests would compile all of them anew.
@@ -72,10 +73,10 @@ check: .venv/ready .venv-stubs/ready docs ## lint, types, import contracts, fres
 	.venv/bin/pytest -q tests/tidy
 
 test: .venv/ready ## run all tests (TESTS=path narrows it, JOBS=0 runs them serially)
-	.venv/bin/pytest -n $(JOBS) $(TESTS)
+	.venv/bin/pytest -n $(JOBS) --dist worksteal $(TESTS)
 
-chaos: .venv/ready ## kill -9 under load, ROUNDS times; `make test` has five
-	.venv/bin/python -m tests.chaos.kill_rounds --rounds $(ROUNDS)
+chaos: .venv/ready ## faults of every kind under load, for SECONDS, as the SEED draws them
+	.venv/bin/python -m tests.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 # PEER=bullmq adds what that one does of the same work; it is installed below .venv-peers.
 bench: .venv/ready ## speed and memory, as benchmarks/README.md has it (PEER=name compares)

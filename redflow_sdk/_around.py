@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -30,6 +31,10 @@ class Around:
         for index, one in enumerate(middleware):
             if not isinstance(one, Middleware):
                 raise InvalidInputError(f"middleware[{index}] must be a Middleware; is a {type(one).__name__}")
+            if inspect.iscoroutinefunction(one.start):
+                raise InvalidInputError(
+                    f"middleware[{index}].start must be a def, because it is not awaited; it is async"
+                )
         self._starts = tuple(one.start for one in middleware if type(one).start is not Middleware.start)
         self._runs = tuple(one.run for one in middleware if type(one).run is not Middleware.run)
         self._failure_handlers = tuple(
@@ -105,7 +110,7 @@ def _marks(headers: Mapping[str, str]) -> list[tuple[str, str]]:
         if not (isinstance(name, str) and isinstance(text, str)):
             raise InvalidInputError(f"headers must be text by text; got {ascii(name)[:50]}: a {type(text).__name__}")
         try:
-            size += len(name.encode()) + len(text.encode())
+            size += len(HEADER) + len(name.encode()) + len(text.encode())
         except UnicodeEncodeError:
             raise InvalidInputError(f"headers must not contain lone surrogates; {ascii(name)[:50]} does") from None
     if size > MAX_HEADER_BYTES:

@@ -11,10 +11,11 @@ from redflow_sdk._transport.thread import io_thread
 
 
 class ClientConnection:
-    """One connection, and the ways of loops to it. From any thread."""
+    """One connection, whose calls are given up after `call_timeout_s`, and the ways of loops to it. From any thread."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, call_timeout_s: float) -> None:
         self._target = target
+        self._call_timeout_s = call_timeout_s
         self._lock = threading.Lock()
         self._calls: Calls | None = None
         self._links: dict[asyncio.AbstractEventLoop, ClientLink] = {}
@@ -29,7 +30,7 @@ class ClientConnection:
         io = io_thread()
         with self._lock:
             if self._calls is None or self._calls.is_closed:
-                self._calls = io.run_blocking(_open(self._target))
+                self._calls = io.run_blocking(_open(self._target, self._call_timeout_s))
                 self._links = {}
             link = self._links.get(loop)
             if link is None:
@@ -38,5 +39,5 @@ class ClientConnection:
             return link
 
 
-async def _open(target: str) -> Calls:
-    return Calls(target)
+async def _open(target: str, call_timeout_s: float) -> Calls:
+    return Calls(target, call_timeout_s)

@@ -71,7 +71,7 @@ class Sealing:
 
     def _coded(self, what: str, code: Callable[[bytes], bytes], data: bytes) -> bytes:
         outcome = Outcome.of(partial(code, data))
-        if isinstance(outcome.error, Exception):
+        if outcome.error is not None and not isinstance(outcome.error, KeyboardInterrupt):
             # Not what it says, which may be a part of the payload.
             raise CodecError(f"codec {self.name!r} does not take {what}: {type(outcome.error).__name__}")
         coded = outcome.get()

@@ -36,7 +36,6 @@ from redflow_sdk.retry import RetryPolicy
 
 log = logging.getLogger("redflow.worker")
 
-_AS_THEY_ARE: Final = (str, int, bool, type(None))
 WAITED_OUT_S: Final = 1.0
 """A longer pause before another try is a wait of the run, which takes up no slot."""
 
@@ -65,6 +64,11 @@ class Step:
     def on_record(self) -> StepSnapshot | None:
         """Its outcome in an earlier delivery: no one else calls its function meanwhile."""
         return self.known
+
+    @property
+    def number(self) -> str:
+        """Which try it is, of how many."""
+        return f"{self.tries} of {self.call.retry.max_attempts if self.call.retry else 1}"
 
     def next_try(self) -> Step:
         """The function is called once more."""
@@ -204,7 +208,10 @@ class FunctionSteps:
             raise SerializationError(answer.message)
         if answer.verdict is Verdict.INVALID:
             raise refusal_of(answer)
-        return value if type(value) in _AS_THEY_ARE else self._value(output, call.function)
+        if converter.comes_back_the_same(value, converter.result_type(call.function)):
+            return value
+        # As a replay reads it, so that a handler sees one value whatever happens.
+        return self._value(output, call.function)
 
     async def _record_raised(self, step: Step, error: BaseException, delay_s: float | None) -> None:
         """Records what a function has raised, by when it is tried again: a try, or the failure of its step."""
@@ -213,7 +220,7 @@ class FunctionSteps:
         elif delay_s is None:
             await self._record_failure(step, error)
         else:
-            await self._record_try(step, error)
+            await self._record_try(step, error, delay_s)
 
     def _record_canceled(self, step: Step) -> None:
         if not self._goes_on_elsewhere:
@@ -221,19 +228,25 @@ class FunctionSteps:
             # Not final: its handler has seen no failure of it, and a replay calls it again.
             self._log.report_on_the_way_out(self._report(step, canceled))
 
-    async def _record_try(self, step: Step, error: BaseException) -> None:
+    async def _record_try(self, step: Step, error: BaseException, delay_s: float) -> None:
         if not self._goes_on_elsewhere:
             failure = self._log.failure(error)
             log.warning(
-                *("step %r of run %s failed in try %d: %s: %s", step.call.name, self._log.run_id, step.tries),
-                *(failure.type, failure.message[:200]),
+                *("step %r of run %s failed in try %s, again in %.1f s: %s: %s", step.call.name, self._log.run_id),
+                *(step.number, delay_s, failure.type, failure.message[:200]),
             )
             await self._log.report(self._report(step, failure))
 
     async def _record_failure(self, step: Step, error: BaseException) -> None:
         """The step has failed for this attempt."""
         if not self._goes_on_elsewhere:
-            await self._recorded(step, replace(self._report(step, self._log.failure(error)), is_final=True))
+            failure = self._log.failure(error)
+            if step.tries > 1:
+                log.warning(
+                    *("step %r of run %s failed in try %s, its last: %s: %s", step.call.name, self._log.run_id),
+                    *(step.number, failure.type, failure.message[:200]),
+                )
+            await self._recorded(step, replace(self._report(step, failure), is_final=True))
 
     @property
     def _goes_on_elsewhere(self) -> bool:

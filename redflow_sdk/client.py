@@ -7,7 +7,7 @@ import dataclasses
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar, overload
 
@@ -16,6 +16,7 @@ from redflow_sdk._around import Around
 from redflow_sdk._client_connection import ClientConnection
 from redflow_sdk._client_link import ClientLink
 from redflow_sdk._messages import RunStart
+from redflow_sdk._numbers import check_seconds
 from redflow_sdk._sealing import Sealing
 from redflow_sdk._start import StartOptions, run_start
 from redflow_sdk._step_calls import EmitCall, check_aware, emit_call
@@ -75,7 +76,7 @@ class Client:
     """Talks to a gateway at `target` (`host:port`; default REDFLOW_TARGET, or localhost:7379).
 
     Connects with the first call. One serves any number of tasks. Calls are repeated while the gateway is away, at most
-    for 15 s; then they raise UnavailableError. `codec` encodes all values that are sent, and decodes
+    for `call_timeout` seconds; then they raise UnavailableError. `codec` encodes all values that are sent, and decodes
     those that come; one that it does not decode is given as a Payload. `middleware` is told of starts and events.
     Raises InvalidInputError for arguments that make no sense.
 
@@ -89,8 +90,10 @@ class Client:
         *,
         codec: PayloadCodec | None = None,
         middleware: Sequence[Middleware] = (),
+        call_timeout: float = CALL_TIMEOUT,
     ) -> None:
-        self._connection = ClientConnection(target_or_default(target))
+        self._call_timeout_s = check_seconds("call_timeout", call_timeout)
+        self._connection = ClientConnection(target_or_default(target), self._call_timeout_s)
         self.sealing: Final = Sealing(codec, "client")  # of no use to others
         self._around = Around(middleware)
 
@@ -111,6 +114,7 @@ class Client:
         *,
         idempotency_key: str | None = None,
         idempotency_ttl: float | None = None,
+        delay: float | None = None,
         available_at: datetime | None = None,
         queue: str | None = None,
         priority: int = 0,
@@ -125,6 +129,7 @@ class Client:
         *,
         idempotency_key: str | None = None,
         idempotency_ttl: float | None = None,
+        delay: float | None = None,
         available_at: datetime | None = None,
         queue: str | None = None,
         priority: int = 0,
@@ -139,6 +144,7 @@ class Client:
         *,
         idempotency_key: str | None = None,
         idempotency_ttl: float | None = None,
+        delay: float | None = None,
         available_at: datetime | None = None,
         queue: str | None = None,
         priority: int = 0,
@@ -152,6 +158,7 @@ class Client:
         *,
         idempotency_key: str | None = None,
         idempotency_ttl: float | None = None,
+        delay: float | None = None,
         available_at: datetime | None = None,
         queue: str | None = None,
         priority: int = 0,
@@ -163,25 +170,24 @@ class Client:
         `workflow` is a workflow, or the name of one; `input` is checked against the former's type. `idempotency_key`
         makes one run of all starts of the workflow with the key within `idempotency_ttl` seconds (7 days), counted
         anew with each. When such a start has other input, `on_input_mismatch` "return" gives the handle of the run
-        that there is, whose `input_differs` is true, and "reject" raises. `available_at` is an aware time not to start
-        before. `queue`, `max_attempts` stand instead of the workflow's; `priority` is -1000 to 1000, higher first.
+        that there is, whose `input_differs` is true, and "reject" raises. The run does not begin before `delay` seconds
+        have passed, or before `available_at`, an aware time. `queue`, `max_attempts` stand instead of the workflow's;
+        `priority` is -1000 to 1000, higher first.
 
         Raises InputValidationError and SerializationError for the input, InvalidInputError, UnknownWorkflowError when
         a name is not registered and no queue is given, IdempotencyKeyReusedError, UnavailableError.
         """
-        if available_at is not None:
-            check_aware("available_at", available_at)
         if on_input_mismatch not in ("return", "reject"):
             raise InvalidInputError(f'on_input_mismatch must be "return" or "reject"; got {on_input_mismatch!r}')
         describe = self.sealing.describe
         options = StartOptions(idempotency_key, idempotency_ttl, queue, priority, max_attempts, describe)
         start = Start(
             self._run_start(workflow, input, options),
-            available_at,
+            _begin_of(delay, available_at),
             rejects_other_input=on_input_mismatch == "reject",
             is_typed=isinstance(workflow, Workflow),
         )
-        return self._handle(workflow, await self._ask(lambda link: link.start(start, CALL_TIMEOUT)))
+        return self._handle(workflow, await self._ask(lambda link: link.start(start, self._call_timeout_s)))
 
     def _run_start(self, workflow: AnyWorkflow | str, input: Value, options: StartOptions) -> RunStart:
         start = run_start(workflow, input, options)
@@ -211,7 +217,7 @@ class Client:
         options = StartOptions(describe=self.sealing.describe)
         start = Start(self._run_start(workflow, input, options), is_typed=isinstance(workflow, Workflow))
         wait_s = math.inf if timeout is None else max(timeout, 0.0)
-        answer_s = min(wait_s + ANSWER_TIME, CALL_TIMEOUT)
+        answer_s = min(wait_s + ANSWER_TIME, self._call_timeout_s)
         until = time.monotonic() + wait_s
         executed = await self._ask(lambda link: link.execute(start, answer_s, wait_s))
         handle = self._handle(workflow, executed.started)
@@ -362,3 +368,12 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _begin_of(delay: float | None, available_at: datetime | None) -> datetime | None:
+    """When a run may begin; None is at once. Raises InvalidInputError."""
+    if delay is None:
+        return None if available_at is None else check_aware("available_at", available_at)
+    if available_at is not None:
+        raise InvalidInputError("delay and available_at are two ways to say the same; give one of them")
+    return datetime.now(UTC) + timedelta(seconds=check_seconds("delay", delay, lowest=0.0))

@@ -66,12 +66,20 @@ def structure(document: Json, annotation: Annotation, describe: Describe = with_
         raise InputValidationError(f"{shown}{more}", faults) from None
 
 
+def comes_back_the_same(value: Value, annotation: Annotation) -> bool:
+    """Whether it is plain to see that the JSON of a value is read, by the annotation, as that value."""
+    kind = type(value)
+    return kind in _PLAIN and (annotation is Any or annotation is kind)
+
+
 def get_to_know(annotation: Annotation, scope: Scope) -> Sequence[str]:
     """Looks up what the classes in an annotation name, where it stands, and keeps it. Gives what no JSON can be."""
     maker = ReaderMaker(scope)
     maker.reader(annotation)
     return maker.unreadable
 
+
+_PLAIN: Final = (str, int, bool, type(None))
 
 # By function, and not for longer than that lives: one that is made anew for each run may hold a lot.
 _result_types: Final[WeakKeyDictionary[FunctionType, Annotation]] = WeakKeyDictionary()

@@ -172,20 +172,22 @@ class RunFailedError(RedflowError):
     """The id of the run."""
     workflow: str
     """The name of its workflow."""
-    failure: Failure | None
+    failure: Failure
     """What is on record of it."""
+    hint: str
+    """Where the traceback is; empty if there is none."""
 
-    def __init__(self, message: str, run_id: str, workflow: str, failure: Failure | None) -> None:
+    def __init__(self, message: str, run_id: str, workflow: str, failure: Failure) -> None:
         super().__init__(message)
         self.message = message
         self.run_id = run_id
         self.workflow = workflow
         self.failure = failure
+        shown = f"Its traceback is in error.failure.traceback; `redflow run get {run_id}` shows it"
+        self.hint = shown if failure.traceback else ""
 
     def __str__(self) -> str:
-        if self.failure is None or not self.failure.traceback:
-            return self.message
-        return f"{self.message}\nIts traceback is in error.failure.traceback; `redflow run get {self.run_id}` shows it"
+        return f"{self.message}\n{self.hint}" if self.hint else self.message
 
 
 class CanceledError(RedflowError):

@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from redflow_sdk._sealing import Sealing
 from redflow_sdk._types import Annotation, Value
 from redflow_sdk.errors import CanceledError, RunFailedError, UnavailableError
-from redflow_sdk.records import Run
+from redflow_sdk.records import Failure, Run
 
 if TYPE_CHECKING:
     from redflow_sdk.client import Client
 
 OutputT = TypeVar("OutputT")
+UNTOLD: Final = Failure("UnknownFailure", "the gateway does not say how")
+"""Of a run that has ended in a way that this SDK does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,6 @@ def output_of(run: Run, output_type: Annotation, sealing: Sealing) -> Value:
         return sealing.read_output(run.output, output_type)
     if run.status == "canceled":
         raise CanceledError(f"Run canceled: {run.cancel_reason}" if run.cancel_reason else "Run canceled")
-    failure = run.failure
-    what = f"{failure.type}: {failure.message}" if failure else "unknown"
-    raise RunFailedError(f"Run failed: {what} (workflow {run.workflow}, run {run.id})", run.id, run.workflow, failure)
+    failure = run.failure or UNTOLD
+    what = f"Run failed: {failure.type}: {failure.message} (workflow {run.workflow}, run {run.id})"
+    raise RunFailedError(what, run.id, run.workflow, failure)

@@ -213,6 +213,7 @@ class Step:
     failure: Failure | None = None
     """How it has failed; also of a function that is to be called again."""
     started_at: datetime | None = None
+    """Of a function, when the first of its tries in that attempt began."""
     finished_at: datetime | None = None
     child_run_id: str = ""
     """The run that the step waits for, waited for, or has started."""

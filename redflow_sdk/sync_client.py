@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Generic, Literal, TypeVar, overload
 
 from redflow_sdk._client_link import ClientLink
+from redflow_sdk._transport.calls import CALL_TIMEOUT
 from redflow_sdk._transport.thread import io_thread
 from redflow_sdk._types import Given, JsonValue, Value
 from redflow_sdk.client import Client, RunList
@@ -111,9 +112,9 @@ class SyncClient:
     """Talks to a gateway at `target` like `Client`, and blocks. It needs no event loop, and any number of threads may
     use one at once.
 
-    Connects with the first call. Calls are repeated while the gateway is away, at most for 15 s; then they raise
-    UnavailableError. In an `async def` handler use `Client`: what blocks holds up all handlers of the worker. `codec`
-    and `middleware` are as in `Client`.
+    Connects with the first call. Calls are repeated while the gateway is away, at most for `call_timeout` seconds; then
+    they raise UnavailableError. In an `async def` handler use `Client`: what blocks holds up all handlers of the
+    worker. `codec` and `middleware` are as in `Client`.
 
         with SyncClient() as client:
             greeting = client.execute(greet, "Ada")
@@ -125,8 +126,9 @@ class SyncClient:
         *,
         codec: PayloadCodec | None = None,
         middleware: Sequence[Middleware] = (),
+        call_timeout: float = CALL_TIMEOUT,
     ) -> None:
-        self._client = _BlockingClient(target, codec=codec, middleware=middleware)
+        self._client = _BlockingClient(target, codec=codec, middleware=middleware, call_timeout=call_timeout)
 
     @overload
     def start(
@@ -136,6 +138,7 @@ class SyncClient:
         *,
         idempotency_key: str | None = None,
         idempotency_ttl: float | None = None,
+        delay: float | None = None,
         available_at: datetime | None = None,
         queue: str | None = None,
         priority: int = 0,
@@ -150,6 +153,7 @@ class SyncClient:
         *,
         idempotency_key: str | None = None,
         idempotency_ttl: float | None = None,
+        delay: float | None = None,
         available_at: datetime | None = None,
         queue: str | None = None,
         priority: int = 0,
@@ -164,6 +168,7 @@ class SyncClient:
         *,
         idempotency_key: str | None = None,
         idempotency_ttl: float | None = None,
+        delay: float | None = None,
         available_at: datetime | None = None,
         queue: str | None = None,
         priority: int = 0,
@@ -177,6 +182,7 @@ class SyncClient:
         *,
         idempotency_key: str | None = None,
         idempotency_ttl: float | None = None,
+        delay: float | None = None,
         available_at: datetime | None = None,
         queue: str | None = None,
         priority: int = 0,
@@ -188,8 +194,9 @@ class SyncClient:
         `workflow` is a workflow, or the name of one; `input` is checked against the former's type. `idempotency_key`
         makes one run of all starts of the workflow with the key within `idempotency_ttl` seconds (7 days), counted
         anew with each. When such a start has other input, `on_input_mismatch` "return" gives the handle of the run
-        that there is, whose `input_differs` is true, and "reject" raises. `available_at` is an aware time not to start
-        before. `queue`, `max_attempts` stand instead of the workflow's; `priority` is -1000 to 1000, higher first.
+        that there is, whose `input_differs` is true, and "reject" raises. The run does not begin before `delay` seconds
+        have passed, or before `available_at`, an aware time. `queue`, `max_attempts` stand instead of the workflow's;
+        `priority` is -1000 to 1000, higher first.
 
         Raises what `Client.start` raises.
         """
@@ -198,6 +205,7 @@ class SyncClient:
             input,
             idempotency_key=idempotency_key,
             idempotency_ttl=idempotency_ttl,
+            delay=delay,
             available_at=available_at,
             queue=queue,
             priority=priority,

@@ -10,7 +10,7 @@ import json
 import sys
 import typing
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Generic, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeAlias, TypeVar, overload
 
 from redflow_sdk._hints import Scope, resolved
 from redflow_sdk._names import check_name
@@ -89,6 +89,27 @@ class Workflow(Generic[InputT, OutputT]):
         except InputValidationError as error:
             raise InputValidationError(f"the input of workflow {self.name!r}: {error}", error.details) from None
         return data
+
+    if not TYPE_CHECKING:  # to type checkers they are not there
+
+        def __call__(self, *args: Value, **kwargs: Value) -> NoReturn:
+            raise TypeError(f"workflow {self.name!r} is not called: {_how_to_start(self)}")
+
+        def __getattr__(self, attribute: str) -> NoReturn:
+            hint = f": {_how_to_start(self)}" if attribute in CALLS_OF_TASKS else ""
+            raise AttributeError(f"a workflow has no {attribute!r}{hint}")
+
+
+CALLS_OF_TASKS: Final = ("delay", "apply_async", "apply", "s", "si", "signature", "start", "execute", "run", "send")
+"""By which other libraries begin what a workflow is here."""
+
+
+def _how_to_start(started: AnyWorkflow) -> str:
+    name = getattr(started.function, "__name__", "it")
+    return (
+        f"start a run by client.start({name}, ...) of a Client or SyncClient, in a handler by ctx.step.run_workflow, "
+        f"in a test by run_inline"
+    )
 
 
 AnyWorkflow: TypeAlias = Workflow[Value, Value]
@@ -206,7 +227,7 @@ def _check_failure_handler(handler: Function | None) -> None:
     """Raises InvalidInputError for what cannot be called with a FailureContext."""
     if handler is None:
         return
-    if not callable(handler):
+    if not callable(handler) or isinstance(handler, Workflow):
         raise InvalidInputError(f"on_failure must be a function; got {ascii(handler)[:100]}")
     try:
         inspect.signature(handler).bind(None)

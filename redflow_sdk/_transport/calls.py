@@ -25,7 +25,7 @@ from redflow_sdk.proto.v1 import run_pb2
 from redflow_sdk.records import Failure, Payload, Run, RunStatus, Schedule, Stats, Step, WorkerInfo, WorkflowInfo
 
 CALL_TIMEOUT: Final = 15.0
-"""Seconds until a call is given up."""
+"""Seconds until a call is given up, unless a client says otherwise."""
 WAIT_SLICE: Final = 45.0
 """Seconds that the gateway may be asked to wait."""
 ANSWER_TIME: Final = 1.0
@@ -43,8 +43,9 @@ class RunsPage:
 class Calls:
     """Calls over one channel, on the io thread; starts of runs and waits for them have a stream, `run_stream`."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, timeout_s: float = CALL_TIMEOUT) -> None:
         self._target = target
+        self._timeout_s = timeout_s
         self._channel = open_channel(target)
         self._runs = run_service_pb2_grpc.RunServiceStub(self._channel)
         self._events = event_service_pb2_grpc.EventServiceStub(self._channel)
@@ -61,7 +62,7 @@ class Calls:
 
     async def get_run(self, run_id: str) -> Run:
         """One run."""
-        response = await call(self._runs.GetRun, run_service_pb2.GetRunRequest(run_id=run_id), CALL_TIMEOUT)
+        response = await call(self._runs.GetRun, run_service_pb2.GetRunRequest(run_id=run_id), self._timeout_s)
         return convert.run_of(response.run)
 
     async def list_steps(self, run_id: str) -> list[Step]:
@@ -70,7 +71,7 @@ class Calls:
         token = ""
         while True:
             request = run_service_pb2.ListRunStepsRequest(run_id=run_id, page_size=500, page_token=token)
-            response = await call(self._runs.ListRunSteps, request, CALL_TIMEOUT)
+            response = await call(self._runs.ListRunSteps, request, self._timeout_s)
             steps += map(convert.step_of, response.steps)
             token = response.next_page_token
             if not token:
@@ -89,13 +90,13 @@ class Calls:
             offset=offset,
             page_token=page_token,
         )
-        response = await call(self._runs.ListRuns, request, CALL_TIMEOUT)
+        response = await call(self._runs.ListRuns, request, self._timeout_s)
         return RunsPage(tuple(map(convert.run_of, response.runs)), response.next_page_token)
 
     async def cancel_run(self, run_id: str, reason: str) -> bool:
         """Asks for a run to end as canceled."""
         request = run_service_pb2.CancelRunRequest(run_id=run_id, reason=reason, request_id=secrets.token_urlsafe(16))
-        response = await call(self._runs.CancelRun, request, CALL_TIMEOUT)
+        response = await call(self._runs.CancelRun, request, self._timeout_s)
         return response.accepted
 
     async def wait_run(self, run_id: str, timeout: float) -> Run | None:
@@ -111,7 +112,7 @@ class Calls:
     async def get_workflow(self, name: str) -> WorkflowInfo:
         """One registered workflow."""
         request = workflow_service_pb2.GetWorkflowRequest(name=name)
-        response = await call(self._workflows.GetWorkflow, request, CALL_TIMEOUT)
+        response = await call(self._workflows.GetWorkflow, request, self._timeout_s)
         return convert.workflow_of(response.workflow)
 
     async def list_workflows(self) -> list[WorkflowInfo]:
@@ -120,7 +121,7 @@ class Calls:
         token = ""
         while True:
             request = workflow_service_pb2.ListWorkflowsRequest(page_size=500, page_token=token)
-            response = await call(self._workflows.ListWorkflows, request, CALL_TIMEOUT)
+            response = await call(self._workflows.ListWorkflows, request, self._timeout_s)
             workflows += map(convert.workflow_of, response.workflows)
             token = response.next_page_token
             if not token:
@@ -132,7 +133,7 @@ class Calls:
         token = ""
         while True:
             request = workflow_service_pb2.ListSchedulesRequest(workflow=workflow, page_size=500, page_token=token)
-            response = await call(self._workflows.ListSchedules, request, CALL_TIMEOUT)
+            response = await call(self._workflows.ListSchedules, request, self._timeout_s)
             schedules += map(convert.schedule_of, response.schedules)
             token = response.next_page_token
             if not token:
@@ -152,7 +153,7 @@ class Calls:
             request.available_time.CopyFrom(convert.timestamp(emit.available_at))
         if emit.idempotency_ttl is not None:
             request.idempotency_ttl.CopyFrom(convert.duration(emit.idempotency_ttl))
-        response = await call(self._events.EmitEvent, request, CALL_TIMEOUT)
+        response = await call(self._events.EmitEvent, request, self._timeout_s)
         return list(response.run_ids)
 
     async def complete_token(self, token: str, outcome: Payload | Failure) -> None:
@@ -162,15 +163,15 @@ class Calls:
             request.failure.CopyFrom(convert.failure(outcome))
         else:
             request.output.CopyFrom(convert.payload(outcome))
-        await call(self._runs.CompleteToken, request, CALL_TIMEOUT)
+        await call(self._runs.CompleteToken, request, self._timeout_s)
 
     async def list_workers(self) -> list[WorkerInfo]:
         """The connected workers, by name."""
-        response = await call(self._system.ListWorkers, system_service_pb2.ListWorkersRequest(), CALL_TIMEOUT)
+        response = await call(self._system.ListWorkers, system_service_pb2.ListWorkersRequest(), self._timeout_s)
         workers = map(convert.worker_of, response.workers)
         return sorted(workers, key=lambda worker: (worker.name, worker.connected_at, worker.session_id))
 
     async def stats(self) -> Stats:
         """Counts of runs, and the depth of lanes."""
-        response = await call(self._system.GetStats, system_service_pb2.GetStatsRequest(), CALL_TIMEOUT)
+        response = await call(self._system.GetStats, system_service_pb2.GetStatsRequest(), self._timeout_s)
         return convert.stats_of(response)

@@ -271,5 +271,8 @@ def outcome_of(run: RunRecord) -> Outcome:
 def write_step(world: World, run: RunRecord, snapshot: StepSnapshot) -> StepRecord:
     """Puts a step on record that is no wait."""
     snapshot = replace(snapshot, attempt=run.attempt)
-    run.steps[snapshot.name] = record = StepRecord(snapshot, world.now_ms, world.now_ms)
+    before = run.steps.get(snapshot.name)
+    is_another_try = before is not None and before.snapshot.attempt == run.attempt and snapshot.tries > 1
+    began_ms = before.began_ms if before is not None and is_another_try else world.now_ms
+    run.steps[snapshot.name] = record = StepRecord(snapshot, began_ms, world.now_ms)
     return record

@@ -19,7 +19,7 @@ from redflow_sdk.records import Failure, Payload
 from redflow_sdk.testing import _events, _items
 from redflow_sdk.testing._clock import VirtualClock
 from redflow_sdk.testing._ends import WORKER_LOST, Outcome, begin_run_timeout, resolve, settle
-from redflow_sdk.testing._stand_ins import is_exception, on_stage, workflow_of
+from redflow_sdk.testing._stand_ins import StandIns, is_exception, on_stage, workflow_of
 from redflow_sdk.testing._starts import EndlessPlay, start_run
 from redflow_sdk.testing._workers import InlineWorker
 from redflow_sdk.testing._world import RunRecord, World
@@ -49,6 +49,10 @@ class Play:
         self.world = World(clock, self._token_begun)
         self._clock = clock
         self._script = script
+        self.steps: Final = StandIns(script.steps)
+        """What stands in the place of which step."""
+        self.tokens: Final = StandIns(script.tokens)
+        """What the token of which step is completed with."""
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
         self._workers: list[InlineWorker] = []
@@ -96,11 +100,6 @@ class Play:
         await asyncio.gather(*(worker.close() for worker in self._workers))
 
     # ---- for handlers ----
-
-    @property
-    def steps(self) -> Mapping[str, object]:
-        """What stands in the place of which step."""
-        return self._script.steps
 
     @contextmanager
     def at_work(self, run: RunInfo) -> Iterator[None]:
@@ -162,9 +161,9 @@ class Play:
             due.cancel()
 
     def _token_begun(self, run: RunRecord, step_name: str) -> None:
-        if step_name not in self._script.tokens:
+        if step_name not in self.tokens:
             return
-        given = self._script.tokens[step_name]
+        given = self.tokens.take(step_name)
         if is_exception(given):
             failure = Failure(given.__name__ if isinstance(given, type) else type(given).__name__, str(given))
             outcome = Outcome(failure=failure)

@@ -16,16 +16,38 @@ from redflow_sdk._types import Function, Value
 from redflow_sdk.context import BlockingContext, Context, RunInfo
 from redflow_sdk.errors import InvalidInputError
 from redflow_sdk.records import Raced
+from redflow_sdk.retry import RetryPolicy
 from redflow_sdk.workflow import AnyWorkflow, workflow
 
 T = TypeVar("T")
+
+
+class StandIns:
+    """What stands in the place of what really happens, by name, and which of it was taken. From any thread."""
+
+    def __init__(self, given: Mapping[str, object]) -> None:
+        self._given = given
+        self._taken: set[str] = set()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._given
+
+    def take(self, name: str) -> object:
+        """What stands in the place of it."""
+        self._taken.add(name)
+        return self._given[name]
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """The names of those that nobody has taken."""
+        return tuple(name for name in self._given if name not in self._taken)
 
 
 class Stage(Protocol):
     """Where handlers play."""
 
     @property
-    def steps(self) -> Mapping[str, object]:
+    def steps(self) -> StandIns:
         """What stands in the place of which step."""
 
     def at_work(self, run: RunInfo) -> AbstractContextManager[None]:
@@ -112,11 +134,11 @@ class PlayedSteps:
 
     def run_step(self, call: StepCall) -> Coroutine[Value, Value, Value]:
         """The step's value: what its stand-in gives, if it has one."""
-        return self._steps.run_step(self._replaced(call))
+        return self._steps.run_step(self._played(call))
 
     def run_step_in_thread(self, call: StepCall) -> Value:
         """The same for a handler in a thread."""
-        return self._steps.run_step_in_thread(self._replaced(call))
+        return self._steps.run_step_in_thread(self._played(call))
 
     async def wait(self, call: WaitCall) -> Value:
         """What the step waits for."""
@@ -155,16 +177,19 @@ class PlayedSteps:
         """What a coroutine comes to, for a handler in a thread."""
         return self._steps.on_loop(work)
 
-    def _replaced(self, call: StepCall) -> StepCall:
+    def _played(self, call: StepCall) -> StepCall:
+        """The call with the step's stand-in, and without jitter: a play takes the same time each time."""
+        if isinstance(call.retry, RetryPolicy):
+            call = dataclasses.replace(call, retry=dataclasses.replace(call.retry, jitter=0.0))
         if call.name not in self._stage.steps:
             return call
-        return dataclasses.replace(call, function=function_of(self._stage.steps[call.name], call.function))
+        return dataclasses.replace(call, function=function_of(self._stage.steps.take(call.name), call.function))
 
     def _meet_child(self, step_name: str, name: str, known: AnyWorkflow | None) -> None:
         if known is not None:
             self._stage.meet(known)
         if step_name in self._stage.steps:
-            stand_in = workflow_of(self._stage.steps[step_name], name, known or self._stage.known(name))
+            stand_in = workflow_of(self._stage.steps.take(step_name), name, known or self._stage.known(name))
             self._stage.replace_child(self._run_id, step_name, stand_in)
 
     def _check_none(self, name: str) -> None:

@@ -100,6 +100,7 @@ def _begin(world: World, run: RunRecord, wait: Wait) -> None:
             else:
                 found.awaited_by.append((run, wait.name))
         case EventTarget(event=event, key=key):
+            world.awaited_events.add(event)
             take_event(world, run, wait.name, (event, key))
         case TokenTarget():
             record.snapshot = replace(record.snapshot, token=f"tok_{run.id}.{wait.name}")

@@ -171,6 +171,8 @@ class World:
         self.memory: dict[tuple[str, str | None], list[Remembered]] = {}
         self.event_keys: dict[tuple[str, str], tuple[EmittedEvent, int]] = {}
         self.emitted: list[EmittedEvent] = []
+        self.awaited_events: set[str] = set()
+        """The names of those that a step has waited for."""
 
     @property
     def now_ms(self) -> int:

@@ -20,6 +20,7 @@ from redflow_sdk.records import Payload
 from redflow_sdk.testing._clock import VirtualClock
 from redflow_sdk.testing._events import NewEvent
 from redflow_sdk.testing._play import Play, Script
+from redflow_sdk.testing._unused import unused
 from redflow_sdk.testing._views import run_of, step_of
 from redflow_sdk.testing.result import InlineResult
 from redflow_sdk.workflow import AnyWorkflow, Workflow
@@ -101,7 +102,10 @@ async def run_inline(
     by somebody else. `middleware` is that of the worker, and of who starts the run and emits the events.
 
     Raises InputValidationError and SerializationError for the input, InvalidInputError for arguments that make no
-    sense, and EndlessPlay when runs start runs, or go on, without end. What the run itself raises is in the result.
+    sense, EndlessPlay when runs start runs, or go on, without end. What the run itself raises is in the result.
+
+    InvalidInputError, too, is raised when the run has succeeded and nothing has used one of the names in `steps`,
+    `children` and `tokens`, or of `events`: mostly it is not spelled as in the workflow.
 
         result = await run_inline(receive_order, order, steps={"charge": "receipt-7"})
         assert result.output == Receipt("receipt-7")
@@ -111,7 +115,8 @@ async def run_inline(
     start = run_start(workflow, input, StartOptions())
     start = replace(start, input=around.started("run", start.workflow, start.input))
     clock = VirtualClock(datetime.now(UTC) if now is None else check_aware("now", now))
-    play = Play(clock, Script(steps or {}, children or {}, tokens or {}, around))
+    script = Script(steps or {}, children or {}, tokens or {}, around)
+    play = Play(clock, script)
     try:
         run = play.start(workflow, start)
         for other in workflows:
@@ -122,6 +127,9 @@ async def run_inline(
         await play.run()
     finally:
         await play.close()
+    left = unused(play, run, script, (event.name for event in events))
+    if left and run.status == "succeeded":
+        raise InvalidInputError("\n".join(left))
     ended_ms = clock.now_ms if run.finished_ms is None else run.finished_ms
     recorded = sorted(run.steps.values(), key=lambda step: (step.snapshot.seq, step.snapshot.name))
     return InlineResult(
@@ -131,6 +139,7 @@ async def run_inline(
         emitted=tuple(play.world.emitted),
         elapsed=(ended_ms - run.created_ms) / 1000,
         output_type=workflow.output_type,
+        unused=left,
     )
 
 

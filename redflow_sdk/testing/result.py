@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from redflow_sdk._sealing import Sealing
+from redflow_sdk.errors import RunFailedError
 from redflow_sdk.handle import output_of
 from redflow_sdk.records import Failure, Run, RunStatus, Step
 from redflow_sdk.testing._world import ENDS, EmittedEvent
@@ -29,6 +30,8 @@ class InlineResult(Generic[OutputT]):
     """Seconds from the start of the run to its end, or to when nothing could happen any more."""
     output_type: object = field(repr=False)
     """What `output` makes of the output: the annotation of the handler."""
+    unused: tuple[str, ...] = ()
+    """What was given to stand in for something that did not happen, in words: an error if the run has succeeded."""
 
     @property
     def status(self) -> RunStatus:
@@ -48,12 +51,17 @@ class InlineResult(Generic[OutputT]):
     @property
     def output(self) -> OutputT:
         """The output, as `RunHandle.result` gives it. Raises RunFailedError and CanceledError, and TimeoutError when
-        the run has not ended.
+        the run has not ended. As text they have the traceback, and what is `unused`.
         """
         if self.run.status not in ENDS:
             waits = ", ".join(f"step {one.step_name!r} waits for {one.detail}" for one in self.run.waiting_for)
-            raise TimeoutError(f"run {self.run.id} has not ended, and nothing is to come: {waits or 'nobody has it'}")
-        value: OutputT = output_of(self.run, self.output_type, Sealing(None, "test"))
+            what = f"run {self.run.id} has not ended, and nothing is to come: {waits or 'nobody has it'}"
+            raise TimeoutError("\n".join((what, *self.unused)))
+        try:
+            value: OutputT = output_of(self.run, self.output_type, Sealing(None, "test"))
+        except RunFailedError as error:
+            error.hint = "\n".join((*self.unused, error.failure.traceback)).rstrip()
+            raise
         return value
 
     def step(self, name: str) -> Step:

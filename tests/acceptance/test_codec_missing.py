@@ -119,29 +119,37 @@ async def test_the_command_line_shows_that_a_value_is_encoded_and_nothing_of_it(
 # ---- codecs that do not work ----
 
 
+class Panic(BaseException):
+    """As extensions in Rust raise."""
+
+
 class Broken:
     name = "broken"
 
+    def __init__(self, error: type[BaseException] = KeyError) -> None:
+        self.error = error
+
     def encode(self, data: bytes) -> bytes:
-        raise KeyError(MARKER)
+        raise self.error(MARKER)
 
     def decode(self, data: bytes) -> bytes:
         return data
 
 
+@pytest.mark.parametrize("error", [KeyError, Panic, asyncio.CancelledError, SystemExit])
 async def test_a_codec_that_raises_fails_the_step_and_nothing_leaves_as_it_is(
-    client: Client, start_worker: StartWorker, redis: RedisCommand, keys: Keys
+    client: Client, start_worker: StartWorker, redis: RedisCommand, keys: Keys, error: type[BaseException]
 ) -> None:
     @workflow(name="hides")
     async def hides(ctx: Context) -> str:
         return await ctx.step.run("step", lambda: MARKER)
 
-    await start_worker(hides, codec=Broken())
+    await start_worker(hides, codec=Broken(error))
     with pytest.raises(RunFailedError) as failed:
         await client.execute(hides, timeout=10)
     failure = failed.value.failure
     assert failure is not None and failure.type == "CodecError"
-    assert failure.message == "not shown, because codec 'broken' does not take a failure: KeyError"
+    assert failure.message == f"not shown, because codec 'broken' does not take a failure: {error.__name__}"
     assert MARKER not in await everything_stored(redis, keys)
 
 

@@ -326,8 +326,13 @@ class Sends(Middleware):
 
 @pytest.mark.parametrize(
     ("headers", "problem"),
-    [({"a": 1}, "text by text"), ({"a": "x" * 5000}, "at most 4096 bytes"), ({"a": "\ud800"}, "lone surrogates")],
-    ids=["no text", "too large", "surrogate"],
+    [
+        ({"a": 1}, "text by text"),
+        ({"a": "x" * 5000}, "at most 4096 bytes"),
+        ({f"n{n}": "" for n in range(500)}, "at most 4096 bytes"),
+        ({"a": "\ud800"}, "lone surrogates"),
+    ],
+    ids=["no text", "too large", "too many", "surrogate"],
 )
 async def test_headers_that_cannot_be_sent_are_refused_to_who_starts(headers: Any, problem: str, target: str) -> None:
     async with Client(target, middleware=[Sends(headers)]) as client:
@@ -342,10 +347,15 @@ async def test_starts_with_one_key_are_one_whatever_their_headers(target: str) -
     assert (second.id, second.created, second.input_differs) == (first.id, False, False)
 
 
-NO_MIDDLEWARE: Any = ["text", [print], Middleware()]  # Any: what is wrong with it
+class IsNotAwaited(Middleware):
+    async def start(self, start: StartInfo) -> None:  # type: ignore[override]  # that is the case
+        start.headers["lost"] = "without a sign"
 
 
-@pytest.mark.parametrize("given", NO_MIDDLEWARE, ids=["text", "function", "not in a list"])
+NO_MIDDLEWARE: Any = ["text", [print], Middleware(), [IsNotAwaited()]]  # Any: what is wrong with it
+
+
+@pytest.mark.parametrize("given", NO_MIDDLEWARE, ids=["text", "function", "not in a list", "start is async"])
 def test_what_is_no_middleware_is_refused_when_it_is_given(given: Any) -> None:
     with pytest.raises(InvalidInputError, match="middleware"):
         Client(middleware=given)

@@ -1,9 +1,10 @@
 """The journal of side effects: a file that the workers append to, outside of the system under test.
 
-Its lines: a handler `began` or `ended`; a failure handler has `handled` a run; a step function `ran`; a step `passed`,
-which the handler writes once the step is recorded. The ticket is a number that each execution of a step function draws,
-and returns as part of its value. A handler `saw` the end of a wait: its ticket stands for how. A run `asks` somebody
-outside, by a text in the place of the step.
+Its lines: a handler `began` or `ended`; a failure handler has `handled` a run; a step function is called (`calls`), and
+`ran` to its end, which may be much later in a process that stood still; a step `passed`, which the handler writes once
+the step is recorded. The ticket is a number that each execution of a step function draws, and returns as part of its
+value. A handler `saw` the end of a wait: its ticket stands for how. A run `asks` somebody outside, by a text in the
+place of the step.
 """
 
 from __future__ import annotations
@@ -94,10 +95,10 @@ def violations(lines: list[Line]) -> Iterator[str]:
     for line in lines:
         step = line.run_id, line.step
         what = f"step {line.step} of {line.run_id}"
-        if line.event == "ran":
+        if line.event == "calls" and step in passed:
+            yield f"{what} ran again in process {line.pid} after it was recorded"
+        elif line.event == "ran":
             ran.add((*step, line.ticket))
-            if step in passed:
-                yield f"{what} ran again in process {line.pid} after it was recorded"
         elif line.event == "passed":
             if (*step, line.ticket) not in ran:
                 yield f"{what} has the value of no execution of it in process {line.pid}"

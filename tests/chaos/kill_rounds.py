@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Final
 
 from redflow_sdk import CanceledError, Client, RedflowError, Run, RunFailedError
+from tests.chaos.insist import insisted
 from tests.chaos.journal import Journal
 from tests.chaos.plan import Plan, Start
 from tests.chaos.rounds import Report, Rounds, add_options, check_steps, play
@@ -57,19 +58,17 @@ class Starts:
 
     async def _start(self, start: Start, client: Client) -> str:
         available_at = datetime.now(UTC) + timedelta(seconds=start.delay_s) if start.delay_s else None
-        ids = [
-            (
-                await client.start(
-                    start.workflow,
-                    start.number,
-                    queue="chaos",
-                    idempotency_key=start.key,
-                    max_attempts=3,
-                    available_at=available_at,
-                )
-            ).id
-            for _ in range(1 if start.key is None else 2)
-        ]
+        begin = partial(
+            client.start,
+            start.workflow,
+            start.number,
+            queue="chaos",
+            idempotency_key=start.key,
+            max_attempts=3,
+            available_at=available_at,
+        )
+        # Without a key a start must not be made again: it would be another run.
+        ids = [(await begin()).id] if start.key is None else [(await insisted(begin)).id for _ in range(2)]
         if len(set(ids)) > 1:
             self._report.violations.append(f"key {start.key} has two runs: {' and '.join(ids)}")
         self._started[ids[0]] = start
@@ -78,7 +77,7 @@ class Starts:
 
     async def _cancel(self, run_id: str, after_s: float, client: Client) -> None:
         await asyncio.sleep(after_s)
-        await client.cancel_run(run_id)
+        await insisted(lambda: client.cancel_run(run_id))
 
     # ---- the check ----
 

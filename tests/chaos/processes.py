@@ -59,13 +59,36 @@ class Program:
         assert self._process is not None, "not started"
         return self._process.returncode
 
+    @property
+    def command(self) -> list[str]:
+        """What is executed."""
+        return [sys.executable, "-m", "redflow_server.cli", *self._arguments]
+
     async def start(self) -> None:
         """Starts it. Returns at once, not when it is ready."""
-        command = [sys.executable, "-m", "redflow_server.cli", *self._arguments]
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *_tether(), *command, cwd=ROOT, stdout=log, stderr=log, env=self._environment, start_new_session=True
+                *_tether(),
+                *self.command,
+                cwd=ROOT,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+                start_new_session=True,
             )
+
+    def freeze(self) -> None:
+        """SIGSTOP: it does nothing more, and nobody is told."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """It goes on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None, "not started"
+        if self._process.returncode is None:
+            self._process.send_signal(number)
 
     async def kill(self) -> None:
         """kill -9."""
@@ -76,7 +99,6 @@ class Program:
         return await self._end(signal.SIGTERM)
 
     async def _end(self, number: signal.Signals) -> int:
-        assert self._process is not None, "not started"
-        if self._process.returncode is None:
-            self._process.send_signal(number)
+        self._signal(number)
+        assert self._process is not None
         return await self._process.wait()

@@ -13,21 +13,19 @@ import asyncio
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import count
 from pathlib import Path
 from random import Random
-from typing import Final, TypeVar
+from typing import Final
 
-from redflow_sdk import Client, RedflowError, Run, UnavailableError
+from redflow_sdk import Client, RedflowError, Run
+from tests.chaos.insist import insisted
 from tests.chaos.journal import Journal
 from tests.chaos.modes import add_mode, environment_of
 from tests.chaos.plan import Plan
 from tests.chaos.rounds import Report, Rounds, add_options, check_steps, play
 from tests.chaos.wait_workflows import APPROVED, REFUSED, TOLD, Order
-
-T = TypeVar("T")
 
 END_S: Final = 90.0
 UNDISTURBED_S: Final = 60.0
@@ -41,15 +39,6 @@ OFFSPRING: Final = Counter(
     }
 )
 """The runs that each run starts, and how they end."""
-
-
-async def insisted(call: Callable[[], Awaitable[T]]) -> T:
-    """What a call gives that may be repeated, made again while there is no gateway to answer it."""
-    while True:
-        try:
-            return await call()
-        except UnavailableError:
-            await asyncio.sleep(0.1)
 
 
 class Waits:

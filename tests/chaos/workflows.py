@@ -29,8 +29,9 @@ def in_hand(run_id: str) -> Iterator[None]:
 
 async def effect(run_id: str, step: str, value: int) -> list[int]:
     """The side effect of a step. Returns the next value, and a ticket that no other execution has."""
-    await asyncio.sleep(random.uniform(0, 0.06))
     ticket = random.getrandbits(48)
+    append(JOURNAL, Line("calls", run_id, os.getpid(), step, ticket))
+    await asyncio.sleep(random.uniform(0, 0.06))
     append(JOURNAL, Line("ran", run_id, os.getpid(), step, ticket))
     return [value + 1, ticket]
 

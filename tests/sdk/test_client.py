@@ -57,6 +57,9 @@ async def charge(ctx: Context, order: Order) -> Receipt:
     ("settings", "what"),
     [
         ({"available_at": datetime(2030, 1, 1)}, "available_at"),  # noqa: DTZ001  # that is the case
+        ({"delay": -1}, "delay"),
+        ({"delay": timedelta(seconds=1)}, "delay"),
+        ({"delay": 1, "available_at": datetime(2030, 1, 1, tzinfo=UTC)}, "delay"),
         ({"idempotency_ttl": float("nan"), "idempotency_key": "k"}, "idempotency_ttl"),
         ({"idempotency_ttl": float("inf"), "idempotency_key": "k"}, "idempotency_ttl"),
         ({"idempotency_ttl": 0, "idempotency_key": "k"}, "idempotency_ttl"),
@@ -105,7 +108,9 @@ async def test_a_start_says_all_that_was_asked_for(runs: ScriptedRuns) -> None:
         )  # fmt: skip
         await client.start(charge, Order(2))
         await client.start("by-name")
-    full, plain, by_name = (call.request for call in runs.named("StartRun"))
+        before = datetime.now(UTC)
+        await client.start(charge, Order(3), delay=60)
+    full, plain, by_name, delayed = (call.request for call in runs.named("StartRun"))
     assert (full.workflow, full.input.data, full.queue, full.max_attempts) == ("charge", b'{"id":1}', "q", 9)
     assert (full.idempotency_key, full.idempotency_ttl.ToMilliseconds(), full.priority) == ("k", 1500, -7)
     assert full.available_time.ToDatetime(UTC) == at
@@ -113,6 +118,9 @@ async def test_a_start_says_all_that_was_asked_for(runs: ScriptedRuns) -> None:
     assert (plain.queue, plain.max_attempts, plain.priority) == ("money", 4, 0)
     assert not plain.HasField("available_time") and not plain.HasField("idempotency_ttl")
     assert (by_name.workflow, by_name.queue, by_name.max_attempts, by_name.typed) == ("by-name", "", 0, False)
+    assert (
+        timedelta() <= delayed.available_time.ToDatetime(UTC) - before - timedelta(seconds=60) < timedelta(seconds=30)
+    )
     assert len({full.request_id, plain.request_id, by_name.request_id} - {""}) == 3
 
 

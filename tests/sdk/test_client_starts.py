@@ -101,15 +101,14 @@ async def test_only_those_for_which_the_store_was_away_are_asked_for_again_as_th
 
 
 async def test_those_that_were_started_are_answered_so_although_the_gateway_goes_before_the_others(
-    runs: ScriptedRuns, monkeypatch: pytest.MonkeyPatch
+    runs: ScriptedRuns,
 ) -> None:
-    monkeypatch.setattr("redflow_sdk.client.CALL_TIMEOUT", 1.0)
     runs.refuse_once("StartRun", *[AWAY] * 1000)
     answer = runs.script["StartRun"]
     runs.script["StartRun"] = lambda request: (
         answer(request) if request.input.data == b"2" else pb.StartRunResponse(run_id="run-1", created=True)
     )
-    async with Client(runs.target) as client:
+    async with Client(runs.target, call_timeout=1.0) as client:
         starting = asyncio.ensure_future(started(client, 1, 2))
         await eventually(lambda: runs.named("ExecuteRuns"))
         runs.stop()
@@ -118,12 +117,9 @@ async def test_those_that_were_started_are_answered_so_although_the_gateway_goes
     assert isinstance(second, UnavailableError)
 
 
-async def test_when_there_is_no_gateway_in_time_each_hears_of_it(
-    runs: ScriptedRuns, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("redflow_sdk.client.CALL_TIMEOUT", 0.5)
+async def test_when_there_is_no_gateway_in_time_each_hears_of_it(runs: ScriptedRuns) -> None:
     runs.stop()
-    async with Client(runs.target) as client:
+    async with Client(runs.target, call_timeout=0.5) as client:
         assert [type(answer) for answer in await started(client, 1, 2, 3)] == [UnavailableError] * 3
 
 
@@ -212,9 +208,8 @@ async def test_one_for_which_the_gateway_ends_the_stream_is_found_and_refused_al
 
 
 async def test_a_run_whose_start_is_answered_when_nobody_waits_any_more_is_forgotten_at_the_gateway(
-    runs: ScriptedRuns, monkeypatch: pytest.MonkeyPatch
+    runs: ScriptedRuns,
 ) -> None:
-    monkeypatch.setattr("redflow_sdk.client.CALL_TIMEOUT", 0.2)
     is_let_go = threading.Event()
 
     def late(request: pb.StartRunRequest) -> pb.StartRunResponse:
@@ -222,7 +217,7 @@ async def test_a_run_whose_start_is_answered_when_nobody_waits_any_more_is_forgo
         return pb.StartRunResponse(run_id="run-1", created=True)
 
     runs.script.update(StartRun=late, End=lambda run_id: None)
-    async with Client(runs.target) as client:
+    async with Client(runs.target, call_timeout=0.2) as client:
         with pytest.raises(UnavailableError):
             await client.execute("w", 1)
         is_let_go.set()

@@ -87,9 +87,13 @@ async def test_a_step_is_tried_until_it_succeeds_and_each_try_is_on_record(
 async def test_a_try_that_fails_is_said_in_the_log_of_the_worker(
     kind: str, scripted: ScriptedGateway, connect: StartWorker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await connect(scripted, *tries(breaks(1)))
+    await connect(scripted, *tries(breaks(4)))
     await scripted.log.result(scripted.assign(f"tries-{kind}", run_id="run-7"))
-    assert "step 'it' of run run-7 failed in try 1: ConnectionError: no 1" in caplog.text
+    assert "step 'it' of run run-7 failed in try 1 of 3, again in 0.0 s: ConnectionError: no 1" in caplog.text
+    assert "step 'it' of run run-7 failed in try 3 of 3, its last: ConnectionError: no 3" in caplog.text
+    caplog.clear()
+    await scripted.log.result(scripted.assign(f"tries-{kind}", run_id="run-8"))
+    assert "step 'it' of run run-8 failed in try 1 of 3" in caplog.text
     assert "try 2" not in caplog.text
 
 

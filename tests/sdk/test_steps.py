@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
@@ -17,12 +15,6 @@ from tests.eventually import eventually
 from tests.sdk.messages import by_reference, failed, forbids_retry, kind_of, ok, payload, succeeded, value_of
 from tests.sdk.scripted_gateway import ScriptedGateway
 from tests.sdk.wire_log import Item
-
-
-@dataclass(frozen=True)
-class Receipt:
-    order: int
-    lines: tuple[str, ...]
 
 
 def withholding_reports(item: Item) -> pb.ItemResult | None:
@@ -121,36 +113,6 @@ async def test_a_step_does_not_wait_for_the_answers_of_its_siblings(
     assert "slow2" not in recorded(scripted, token)
     scripted.answer(ok(await scripted.log.report(token, "slow1")))
     await scripted.log.result(token)
-
-
-async def test_the_value_of_a_step_is_the_same_when_it_is_new_and_when_it_is_on_record(
-    scripted: ScriptedGateway, connect: StartWorker
-) -> None:
-    seen: list[tuple[Any, Any]] = []
-
-    def make_receipt() -> Receipt:
-        return Receipt(7, ("a", "b"))
-
-    def make_untyped():  # type: ignore[no-untyped-def]  # noqa: ANN202  # a function without annotations is the case
-        return (1, {"pair": (2, 3)})
-
-    @workflow(name="values")
-    async def values(ctx: Context) -> None:
-        seen.append((await ctx.step.run("typed", make_receipt), await ctx.step.run("untyped", make_untyped)))
-
-    await connect(scripted, values)
-    token = scripted.assign("values")
-    await scripted.log.result(token)
-    on_record = [
-        pb.StepSnapshot(
-            step_name=it.message.step_name, step_seq=it.message.step_seq, status=it.message.status, attempt=1,
-            step_kind=it.message.step_kind, output=it.message.output,
-        )
-        for it in scripted.log.reports(token)
-    ]  # fmt: skip
-    again = scripted.assign("values", steps=on_record)
-    await scripted.log.result(again)
-    assert seen == [(Receipt(7, ("a", "b")), [1, {"pair": [2, 3]}])] * 2
 
 
 # ---- what is on record ----

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Awaitable, Callable
 from dataclasses import FrozenInstanceError, dataclass
@@ -80,6 +81,26 @@ def test_a_definition_cannot_be_changed() -> None:
 
     with pytest.raises(FrozenInstanceError):
         fixed.queue = "another"  # type: ignore[misc]  # that is the case
+
+
+def test_what_is_done_with_a_task_of_another_library_says_how_a_run_is_started() -> None:
+    @workflow(name="ship it")
+    async def ship(ctx: Context, order: Order) -> None: ...
+
+    for call in (
+        lambda: ship(Order(1)),  # type: ignore[operator]  # that is the case
+        lambda: ship.delay(Order(1)),  # type: ignore[attr-defined]  # as above
+        lambda: ship.apply_async((1,), countdown=5),  # type: ignore[attr-defined]  # as above
+    ):
+        with pytest.raises(
+            (TypeError, AttributeError), match=r"client\.start\(ship, \.\.\.\).*ctx\.step\.run_workflow"
+        ):
+            call()
+    with pytest.raises(AttributeError, match=r"^a workflow has no 'colour'$"):
+        ship.colour  # type: ignore[attr-defined]  # noqa: B018  # as above
+    assert copy.deepcopy(ship).name == "ship it"
+    with pytest.raises(InvalidInputError, match="on_failure must be a function"):
+        workflow(on_failure=ship)(traced)  # type: ignore[arg-type]  # as above
 
 
 def traced(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:

@@ -72,7 +72,7 @@ async def inline(scenario: Scenario) -> Seen:
     try:
         said = repr(result.output)
     except Exception as error:
-        said = f"{type(error).__name__}: {error}"
+        said = _said(error)
     return _seen(result.run, said, result.steps, result.started)
 
 
@@ -84,12 +84,17 @@ async def on_gateway(scenario: Scenario, client: Client) -> Seen:
     try:
         said = repr(await handle.result(timeout=20))
     except Exception as error:
-        said = f"{type(error).__name__}: {error}"
+        said = _said(error)
     await asyncio.gather(*around)
     await eventually(lambda: _all_ended(client), within=10)
     steps = await client.get_run_steps(handle.id)
     others = [await client.get_run(run.id) async for run in client.list_runs() if run.id != handle.id]
     return _seen(await handle.get(), said, steps, others)
+
+
+def _said(error: Exception) -> str:
+    """Without where the traceback is to be found, or the traceback itself."""
+    return f"{type(error).__name__}: {error.args[0]}"
 
 
 async def _emit(scenario: Scenario, client: Client) -> None:

@@ -62,22 +62,23 @@ async def test_delays_between_attempts_are_exact() -> None:
 
 @workflow
 async def tries(ctx: Context) -> int:
-    retry = RetryPolicy(max_attempts=4, initial=0.5, multiplier=10, maximum=600, jitter=0)
+    retry = RetryPolicy(max_attempts=4, initial=0.5, multiplier=10, maximum=600)
     return await ctx.step.run("flaky", fails, 3, ValueError("not yet"), retry=retry)
 
 
 @workflow
 def blocking_tries(ctx: BlockingContext) -> int:
-    retry = RetryPolicy(max_attempts=4, initial=0.5, multiplier=10, maximum=600, jitter=0)
+    retry = RetryPolicy(max_attempts=4, initial=0.5, multiplier=10, maximum=600)
     return ctx.step.run("flaky", fails, 3, ValueError("not yet"), retry=retry)
 
 
 @pytest.mark.parametrize("tried", [tries, blocking_tries], ids=lambda tried: tried.name)
 async def test_pauses_between_tries_pass_too_short_ones_and_those_that_are_waits(tried: object) -> None:
     began = time.monotonic()
-    result = await run_inline(tried)  # type: ignore[call-overload]  # either kind
+    result = await run_inline(tried, now=NOON)  # type: ignore[call-overload]  # either kind
     assert time.monotonic() - began < 5
     assert (result.output, result.step("flaky").tries, result.elapsed) == (4, 4, 55.5)
+    assert result.step("flaky").started_at == NOON, "with its first try"
 
 
 @workflow
@@ -186,6 +187,7 @@ async def test_a_run_that_has_failed_raises_when_its_output_is_asked_for() -> No
     with pytest.raises(RunFailedError, match="ValueError: never") as raised:
         result.output  # noqa: B018  # it raises
     assert raised.value.failure == result.failure
+    assert "in fails\n" in str(raised.value) and "redflow run get" not in str(raised.value)
     with pytest.raises(LookupError, match="there are \\['bad'\\]"):
         result.step("good")
 

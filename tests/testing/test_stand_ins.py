@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from typing import Any
 from unittest.mock import AsyncMock, Mock
 
 import pytest
@@ -16,12 +17,13 @@ from redflow_sdk import (
     InvalidInputError,
     Middleware,
     RetryPolicy,
+    RunFailedError,
     RunInfo,
     StartInfo,
     StepInfo,
     workflow,
 )
-from redflow_sdk.testing import run_inline
+from redflow_sdk.testing import ExternalEvent, run_inline
 
 
 @dataclass(frozen=True)
@@ -178,6 +180,67 @@ async def test_what_is_no_function_and_no_run_has_no_stand_in() -> None:
     result = await run_inline(approve, steps={"approve": True})
     assert result.failure is not None
     assert "tokens=" in result.failure.message
+
+
+# ---- names that nothing uses ----
+
+
+@workflow
+async def sells(ctx: Context, way: str) -> list[str]:
+    await ctx.step.wait_for_event("paid", "order.paid", key="A-17", timeout=60)
+    if way == "fails":
+        raise ValueError(way)
+    if way == "waits":
+        await ctx.step.wait_for_event("collected", "order.collected")
+    return await ctx.step.run_workflow("lines", render, Receipt("r", 5))
+
+
+USED: dict[str, dict[str, object]] = {"steps": {"print": ["p"]}, "children": {"render": ["p"]}}
+NOT_USED: list[tuple[dict[str, Any], str]] = [
+    (
+        {"steps": {"prnt": ["p"]}},
+        "steps= has 'prnt', which nothing has used; the steps that were called: 'lines', 'print'",
+    ),
+    (
+        {"steps": {"print": ["p"], "pint": 1}},
+        "steps= has 'pint', which nothing has used; the steps that were called: 'lines', 'print'",
+    ),
+    (
+        {"children": {"rendr": ["p"]}},
+        "children= has 'rendr', which nothing has used; the workflows that were started: 'render'",
+    ),
+    ({"tokens": {"approve": True}}, "tokens= has 'approve', which nothing has used; the steps with a token: none"),
+    (
+        {"events": [ExternalEvent("order.piad", key="A-17")]},
+        "events= has 'order.piad', which nothing has used; the events that were waited for: 'order.paid'",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"), NOT_USED, ids=lambda value: "-".join(value) if isinstance(value, dict) else ""
+)
+async def test_what_was_given_and_never_used_is_an_error_that_says_what_there_was(
+    given: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(InvalidInputError) as raised:
+        await run_inline(sells, "", **given)
+    assert str(raised.value) == told
+
+
+async def test_what_was_used_in_any_run_or_in_vain_is_no_error() -> None:
+    paid = [ExternalEvent("order.paid", key="another"), ExternalEvent("order.paid", key="A-17", after=86400)]
+    for given in USED.items():
+        result = await run_inline(sells, "", events=paid, **dict([given]))  # type: ignore[arg-type]  # either argument
+        assert (result.output, result.unused) == (["p"], ())
+
+
+async def test_a_run_that_has_failed_or_waits_says_it_only_when_its_output_is_asked_for() -> None:
+    for way, error in (("fails", RunFailedError), ("waits", TimeoutError)):
+        result = await run_inline(sells, way, steps={"print": ["p"]})
+        assert result.unused == ("steps= has 'print', which nothing has used; the steps that were called: none",)
+        with pytest.raises(error, match="steps= has 'print'"):
+            result.output  # noqa: B018  # it raises
 
 
 async def test_arguments_that_make_no_sense_are_refused() -> None:

@@ -39,7 +39,7 @@ def test_time_outs_have_the_defaults_of_the_table() -> None:
         "`park_window=`": f"{of_worker('park_window'):g} s",
         "`drain_grace=` of a worker": f"{of_worker('drain_grace'):g} s",
         "`--drain-grace` of a gateway": f"{Config().drain_grace_ms // 1000} s",
-        "calls of a client": f"{CALL_TIMEOUT:g} s",
+        "`call_timeout=` of a client": f"{CALL_TIMEOUT:g} s",
     }
 
 

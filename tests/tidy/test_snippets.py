@@ -35,7 +35,9 @@ from tests.tidy.test_docs import blocks, rows, section, ticked
 
 RUN_ELSEWHERE: Final[Mapping[str, str]] = {
     "test-workflows": "tests/testing/test_guide.py",
+    "test-retries": "tests/testing/test_guide.py",
     "test-with-a-gateway": "tests/testing/test_guide.py",
+    "web-views": "tests/tidy/test_web_views.py",
     "other-languages": "tests/tidy/test_docs.py",
 }
 WITHOUT_PYTHON: Final[Mapping[str, str]] = {"command-line": "it has commands only"}

@@ -78,6 +78,16 @@ async def test_a_step_is_on_record_with_its_value_and_times(store: Store) -> Non
     )
 
 
+async def test_a_step_that_is_tried_again_has_started_with_its_first_try_in_the_attempt(store: Store) -> None:
+    lease = await start_one(store)
+    for number, step in ((1, a_failed_step()), (2, a_failed_step()), (3, a_step())):
+        store.now_ms = START_MS + number * 100
+        one = a_record(lease, replace(step, elapsed_ms=40, tries=number))
+        assert (await store.record_step(one)).outcome is Outcome.OK
+    [step] = await steps_of(store, lease)
+    assert (step.tries, step.started_at_ms, step.finished_at_ms) == (3, START_MS + 60, START_MS + 300)
+
+
 @pytest.mark.parametrize("data", AWKWARD_BYTES.values(), ids=AWKWARD_BYTES)
 async def test_a_value_comes_back_as_it_was(store: Store, data: bytes) -> None:
     lease = await start_one(store)

@@ -46,6 +46,8 @@ async def starts(client: Client) -> None:
     assert_type(await handle.result(timeout=30), Receipt)
     assert_type(await handle.get(), Run)
     assert_type(await client.start(tidy), RunHandle[None])
+    assert_type(await client.start(sweep, delay=60), RunHandle[int])
+    assert_type(await Client(call_timeout=2).start("charge", {"id": 1}, delay=0.5), RunHandle[JsonValue])
     assert_type(await client.start(look), RunHandle[Order | None])
     assert_type(await client.start("charge", {"id": 1}), RunHandle[JsonValue])
     assert_type(await client.handle(handle.id).result(), JsonValue)
@@ -64,7 +66,7 @@ async def executes(client: Client) -> None:
     try:
         await client.execute(charge, Order(1))
     except RunFailedError as error:
-        assert_type(error.failure, Failure | None)
+        assert_type(error.failure, Failure)
 
 
 async def looks(client: Client) -> None:
@@ -114,6 +116,8 @@ def blocks(client: SyncClient) -> None:
     assert_type(handle.result(timeout=30), Receipt)
     assert_type(handle.get(), Run)
     assert_type(client.start(tidy), SyncRunHandle[None])
+    assert_type(client.start(charge, Order(1), delay=60), SyncRunHandle[Receipt])
+    assert_type(SyncClient(call_timeout=2).start("charge", {"id": 1}, delay=0.5), SyncRunHandle[JsonValue])
     assert_type(client.start("charge", {"id": 1}), SyncRunHandle[JsonValue])
     assert_type(client.handle(handle.id), SyncRunHandle[JsonValue])
     assert_type(client.execute(charge, Order(1)), Receipt)

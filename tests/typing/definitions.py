@@ -165,4 +165,6 @@ def misuses() -> None:
     Cron(5)  # type: ignore[arg-type]  # pyright: ignore  # no text
     workflow(cron=["@hourly"])  # type: ignore[list-item]  # pyright: ignore  # no Cron
     workflow(on_failure=price)  # type: ignore[arg-type]  # pyright: ignore  # takes no FailureContext
+    charge(Order(1))  # type: ignore[operator]  # pyright: ignore  # a run is started by a client
+    charge.delay(Order(1))  # type: ignore[attr-defined]  # pyright: ignore  # as above
     workflow(retry=3)  # type: ignore[call-overload]  # pyright: ignore  # no policy

@@ -22,6 +22,7 @@ async def inline() -> None:
     assert_type(result.status, RunStatus)
     assert_type(result.step("charge"), Step)
     assert_type(result.step("charge").output, JsonValue | Payload | bytes)
+    assert_type(result.unused, tuple[str, ...])
     assert_type(result.emitted, tuple[EmittedEvent, ...])
     assert_type((await run_inline(sweep)).output, int)
     assert_type((await run_inline(look, now=datetime.now(UTC))).output, Order | None)

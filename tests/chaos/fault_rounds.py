@@ -1,0 +1,149 @@
+"""Faults of every kind, one after the other, under load: strikes, mends, and sees that everything goes on.
+
+What is started meanwhile, and what has to come of it, is left to the load; what a fault is, to `faults`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from redflow_sdk import Client, RedflowError
+from redflow_server.store.invariants import check
+from redflow_server.store.keys import Keys
+from redflow_server.store.wire import Dial
+from tests.chaos import journal
+from tests.chaos.faults import FAULTS
+from tests.chaos.insist import insisted
+from tests.chaos.plan import Plan, Start
+from tests.chaos.rounds import Load, Report
+from tests.chaos.stage import Play, Stage, set_up
+from tests.eventually import eventually
+
+MAX_HELD_S: Final = 5.0
+AT_WORK_WITHIN_S: Final = 30.0
+"""A worker that lives takes work so soon after whatever it was is over."""
+CALL_S: Final = 20.0
+
+
+class KeyedPlan(Plan):
+    """Each start has an idempotency key, so that it may be repeated whatever became of it."""
+
+    def start(self, number: int, index: int) -> Start:
+        """As in any plan."""
+        return replace(super().start(number, index), key=f"{number}-{index}")
+
+
+@dataclass
+class FaultReport(Report):
+    """What happened, by kind of fault."""
+
+    faults: Counter[str] = field(default_factory=Counter)
+    recoveries_s: dict[str, float] = field(default_factory=dict)
+    """From when it was mended until every worker had taken work, at most."""
+
+
+class FaultRounds:
+    """One part: a stage, a load, and faults until its time is over. Whatever is drawn is drawn from the seed."""
+
+    def __init__(
+        self,
+        seed: int,
+        kinds: Sequence[str],
+        make_load: Callable[[Plan, Report, journal.Journal], Load],
+        prefix: str,
+        folder: Path,
+    ) -> None:
+        self._random = Random(f"{seed} faults")
+        self._kinds = kinds
+        self._keys = Keys(prefix)
+        self._journal = journal.Journal(folder / "journal")
+        self._report = FaultReport(seed, rounds=0)
+        self._load = make_load(KeyedPlan(seed, 0), self._report, self._journal)
+        environment = {**self._load.environment, "REDFLOW_JOURNAL": str(self._journal.path)}
+        self._play = Play(prefix, self._load.app, environment, folder)
+
+    async def run(self, seconds: float) -> FaultReport:
+        """Faults for so many seconds, and all checks."""
+        began = time.monotonic()
+        try:
+            async with set_up(self._play) as stage, Client(f"127.0.0.1:{stage.client_line.port}") as client:
+                await self._load.begin(client)
+                for kind in self._drawn():
+                    if time.monotonic() - began >= seconds:
+                        break
+                    await self._round(kind, stage, client)
+                recovering = time.monotonic()
+                await self._load.check(client)
+                self._report.recovery_s = round(time.monotonic() - recovering, 1)
+                await self._check_store(stage, "at the end")
+        except* (AssertionError, RedflowError, TimeoutError) as broken:
+            self._report.violations += [f"broke off: {error!r}" for error in _leaves(broken)]
+        self._report.violations += journal.violations(self._journal.lines())
+        self._report.moved_runs = self._journal.moved_runs()
+        self._report.repeated_steps = self._journal.repeated_steps()
+        self._report.seconds = round(time.monotonic() - began, 1)
+        return self._report
+
+    def _drawn(self) -> Iterator[str]:
+        """Each kind once, in some order, and so on for ever."""
+        while True:
+            yield from self._random.sample(self._kinds, len(self._kinds))
+
+    async def _round(self, kind: str, stage: Stage, client: Client) -> None:
+        over = asyncio.Event()
+        number = self._report.rounds
+        self._report.rounds += 1
+        self._report.faults[kind] += 1
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._load.start_runs(number, client, over))
+            try:
+                await self._all_are_at_work(stage, f"before {kind} of round {number}")
+                async with FAULTS[kind](stage, self._random):
+                    await asyncio.sleep(self._random.uniform(0.1, MAX_HELD_S))
+                mended = time.monotonic()
+                await self._all_are_at_work(stage, f"after {kind} of round {number}")
+                took_s = round(time.monotonic() - mended, 1)
+                self._report.recoveries_s[kind] = max(took_s, self._report.recoveries_s.get(kind, 0.0))
+                await insisted(client.stats)
+                await self._check_store(stage, f"after {kind} of round {number}")
+            finally:
+                over.set()
+
+    async def _all_are_at_work(self, stage: Stage, when: str) -> None:
+        """Every worker begins a handler."""
+        before = self._begun()
+        pids = [worker.program.pid for worker in stage.workers]
+        await eventually(
+            lambda: all(self._begun()[pid] > before[pid] for pid in pids),
+            within=AT_WORK_WITHIN_S,
+            saying=f"not every worker takes work {when}",
+        )
+        for node in stage.nodes:
+            assert node.program.exit_code is None, f"{node.program.name} has ended with {node.program.exit_code} {when}"
+
+    def _begun(self) -> Counter[int]:
+        return Counter(line.pid for line in self._journal.lines() if line.event == "began")
+
+    async def _check_store(self, stage: Stage, when: str) -> None:
+        """What is stored keeps its invariants."""
+        dial = Dial(f"redis://127.0.0.1:{stage.redis.port}/0")
+        async with dial.client() as redis:
+            found = await check(redis, self._keys)
+        await dial.close()
+        self._report.checks += 1
+        self._report.violations += [f"{one.rule}: {one.subject} {one.detail} ({when})" for one in found]
+
+
+def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error

@@ -1,0 +1,51 @@
+"""A Redis on a port, which writes down what it acknowledges before it does, so that a kill loses nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from redflow_server.embedded import find_server
+from tests.chaos.processes import Program, quiet_port
+from tests.eventually import eventually
+
+READY_S = 30.0
+
+
+class RedisServer(Program):
+    """The embedded Valkey's binary, whose clock can be set (Debian's Redis does not start under libfaketime), with its
+    data in a folder.
+    """
+
+    def __init__(self, folder: Path, *, log: Path, environment: dict[str, str]) -> None:
+        super().__init__("redis", log=log, environment=environment)
+        self.port = quiet_port()
+        self._folder = folder
+        folder.mkdir()
+
+    @property
+    def command(self) -> list[str]:
+        """The server, without snapshots."""
+        binary = str(find_server())
+        durable = ("--appendonly", "yes", "--appendfsync", "always", "--save", "")
+        return [binary, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder), *durable]
+
+    def client(self) -> Redis:
+        """One that does what no gateway does."""
+        return Redis(port=self.port, socket_timeout=5.0)
+
+    async def start(self) -> None:
+        """Starts it, and returns when it has read its data."""
+        await super().start()
+        await eventually(self._answers, within=READY_S, saying="Redis does not answer")
+
+    async def _answers(self) -> bool:
+        client = self.client()
+        try:
+            return bool(await client.ping())
+        except RedisError:
+            return False
+        finally:
+            await client.aclose()
