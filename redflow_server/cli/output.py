@@ -19,6 +19,17 @@ GAP: Final = "  "
 NOTHING: Final = "-"
 
 
+def open_standard_descriptors() -> None:
+    """Those that the command was started without lead nowhere. Else the next files and sockets would get their numbers:
+    children would read or write them, and uvloop, which expects none of its own there, aborts when it closes one.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free is this one
+
+
 def prepare_streams() -> None:
     """Whatever the locale's encoding is, no text fails to be written."""
     for stream in (sys.stdout, sys.stderr):

@@ -13,7 +13,7 @@ from typing import Final, Protocol, cast
 from redflow_server.cli.arguments import Parser, ending_with
 from redflow_server.cli.exit_codes import MEANING, ExitCode
 from redflow_server.cli.faults import CommandFailed
-from redflow_server.cli.output import flush, prepare_streams, say, show_on_stderr
+from redflow_server.cli.output import flush, open_standard_descriptors, prepare_streams, say, show_on_stderr
 from redflow_server.version import VERSION
 
 Command = Callable[[argparse.Namespace], ExitCode]
@@ -72,6 +72,7 @@ class NounModule(Protocol):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit code."""
+    open_standard_descriptors()
     prepare_streams()
     # gRPC writes of its own about what our one line says already; it reads this when it is imported.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -17,14 +17,13 @@ from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.cli.output import say
 from redflow_server.cli.signals import Signals
 from redflow_server.cli.source_watch import SourceWatch
+from redflow_server.cli.watched import END_S
 
 POLL_S: Final = 0.5
 SETTLE_S: Final = 0.1
 """Several files that are written together change within so long of each other."""
 TERMINAL_S: Final = 0.5
 """A terminal sends its signals to parent and child. What the child has from there needs not be said again."""
-END_S: Final = 15.0
-"""A worker ends sooner, whatever its handlers do."""
 
 FINAL: Final = (ExitCode.OK, ExitCode.USAGE)
 """After these no other code makes a difference: somebody has ended the worker, or the command line is wrong."""

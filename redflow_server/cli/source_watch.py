@@ -1,4 +1,4 @@
-"""Which Python files have changed, of those that a worker is made of. By their times, which somebody has to ask for."""
+"""Which Python files have changed, of those that a worker is made of. By their state, which somebody has to ask for."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib.util
 import os
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,27 @@ def _is_foreign(name: str) -> bool:
     return name in FOREIGN or name.startswith(".")
 
 
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """What differs when the content may. Not the inode: some file systems give a file another one at times."""
+
+    size: int
+    written_ns: int
+    changed_ns: int
+    """When it came to its place, too: what is moved there, or back, keeps the time at which it was written."""
+
+    @classmethod
+    def of(cls, file: str) -> FileState:
+        """Raises OSError when it is not there."""
+        found = os.stat(file)
+        return cls(found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+    @property
+    def since_ns(self) -> int:
+        """Since when it is so."""
+        return max(self.written_ns, self.changed_ns)
+
+
 class SourceWatch:
     """The files of the package of a module, and those that the worker says it has imported from below the folder."""
 
@@ -31,7 +53,7 @@ class SourceWatch:
         self._folder = str(folder)
         self._roots = _places(module.partition(".")[0])
         self._imported: set[str] = set()
-        self._seen: dict[str, int] = {}
+        self._seen: dict[str, FileState] = {}
         self._began_ns = 0
 
     def begin(self) -> None:
@@ -53,13 +75,13 @@ class SourceWatch:
         changed = None
         for file in self._imported.union(*map(_python_files, self._roots)):
             try:
-                written_ns = os.stat(file).st_mtime_ns
+                state = FileState.of(file)
             except OSError:
                 continue  # an editor may write a new one and rename it; what is gone for good is missed by an import
             # One that was not seen before was read by the worker as it is, unless it is newer than the worker.
-            if written_ns != self._seen.get(file, written_ns if written_ns <= self._began_ns else None):
+            if state != self._seen.get(file, state if state.since_ns <= self._began_ns else None):
                 changed = os.path.relpath(file, self._folder)
-            self._seen[file] = written_ns
+            self._seen[file] = state
         return changed
 
 

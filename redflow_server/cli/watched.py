@@ -14,6 +14,8 @@ from redflow_server.cli.program import main
 from redflow_server.cli.source_watch import is_own
 
 PAUSE_S: Final = 0.5
+END_S: Final = 15.0
+"""A worker ends sooner, whatever its handlers do, unless one of them blocks its loop: then it hears no signal."""
 
 
 class ImportReport:
@@ -57,3 +59,5 @@ def _accompany(report: ImportReport, parent: int) -> None:
         report.tell()
         time.sleep(PAUSE_S)
     os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(END_S)
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -7,11 +7,7 @@ import asyncio
 import logging
 import os
 import signal
-import sys
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, NoReturn
 
 from redflow_sdk import SessionRefusedError, Worker
 from redflow_server.cli import heap, worker_views
@@ -20,6 +16,7 @@ from redflow_server.cli.client import add_call, add_target
 from redflow_server.cli.codec_argument import add_codec, load_codec
 from redflow_server.cli.exit_codes import ExitCode
 from redflow_server.cli.faults import CommandFailed
+from redflow_server.cli.last_moment import LastMoment
 from redflow_server.cli.logs import log_to_stderr
 from redflow_server.cli.middleware_argument import add_middleware, load_middleware
 from redflow_server.cli.output import say
@@ -29,8 +26,6 @@ from redflow_server.cli.signals import HANG_UP, outlives_terminal
 from redflow_server.cli.workflow_import import load_workflows
 
 log = logging.getLogger("redflow.worker")
-
-THREADS_GRACE_S: Final = 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -126,12 +121,11 @@ def _run(arguments: argparse.Namespace) -> ExitCode:
         raise CommandFailed(f"{arguments.place}: {error}") from error
     if arguments.health is not None:
         log.info("probes are answered at http://%s", Probes(lambda: worker.health).open(arguments.health))
-    try:
-        with asyncio.Runner(loop_factory=_new_loop) as runner:
-            runner.run(_work(worker))
-    except SessionRefusedError as error:
-        raise CommandFailed(f"the gateway at {arguments.target} refuses the worker: {error}") from error
-    return ExitCode.OK
+    last_moment = LastMoment()
+    with asyncio.Runner(loop_factory=_new_loop) as runner:
+        code = runner.run(_work(worker, arguments.target, last_moment))
+    last_moment.wait_for_threads()
+    return code
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
@@ -143,35 +137,22 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-async def _work(worker: Worker) -> None:
+async def _work(worker: Worker, target: str, last_moment: LastMoment) -> ExitCode:
     heap.settle()
-    # Of our own, because asyncio would wait for its threads however long they take.
+    # Of our own: what waits in it for a thread when the worker ends is not begun any more.
     threads = ThreadPoolExecutor(thread_name_prefix="redflow-default")
     loop = asyncio.get_running_loop()
     loop.set_default_executor(threads)
     if not outlives_terminal():
         loop.add_signal_handler(HANG_UP, os.kill, os.getpid(), signal.SIGTERM)
-    await worker.run()
-    threads.shutdown(wait=False, cancel_futures=True)
-    stuck = _threads_alive_after(THREADS_GRACE_S)
-    if stuck:
-        # Those of `asyncio.to_thread` and of libraries. Python cannot end threads, and would wait for them.
-        say(f"leaving {stuck} thread{'s' if stuck > 1 else ''} that {'have' if stuck > 1 else 'has'} not ended")
-        _leave()
-
-
-def _threads_alive_after(grace_s: float) -> int:
-    deadline = time.monotonic() + grace_s
-    alive = 0
-    for thread in threading.enumerate():
-        if thread is not threading.main_thread() and not thread.daemon:
-            thread.join(max(0.0, deadline - time.monotonic()))
-            alive += thread.is_alive()
-    return alive
-
-
-def _leave() -> NoReturn:
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.flush()
-    os._exit(ExitCode.OK)
+    code = ExitCode.INTERRUPTED
+    try:
+        await worker.run()
+        code = ExitCode.OK
+    except SessionRefusedError as error:
+        say(f"the gateway at {target} refuses the worker: {error}")
+        code = ExitCode.REFUSED
+    finally:
+        last_moment.begin(code)
+        threads.shutdown(wait=False, cancel_futures=True)
+    return code

@@ -212,7 +212,7 @@ class Dispatcher:
             self._deliver(session, claimed.runs, sent_at)
         if count:
             self._solo_lanes.taken(lanes[0])
-        session.claim_ended(count)
+            session.claim_ended(count)
         if claimed is not None:
             self.wake()
 

@@ -14,7 +14,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from redflow_sdk import Client
 from redflow_server.cli.exit_codes import ExitCode
-from tests.cli.command import Command, processes_in, redflow
+from tests.cli.command import PROGRAM, Command, processes_in, redflow
 from tests.cli.conftest import Start
 from tests.eventually import eventually
 
@@ -57,6 +57,15 @@ async def test_it_serves_until_a_signal_and_leaves_nothing_behind(
     assert (ended.code, ended.out, ended.err) == (ExitCode.OK, "", "")
     assert not processes_in(tmp_path / "data")
     assert not addresses.socket.parent.exists()
+
+
+async def test_without_stdin_and_stderr_it_ends_as_well(tmp_path: Path, start: Start) -> None:
+    program = ("sh", "-c", 'exec "$@" <&- 2>&-', "sh", *PROGRAM)
+    command = await start(*arguments(tmp_path / "data"), program=program)
+    await ready(command)
+    command.send(signal.SIGTERM)
+    assert (await command.end()).code == ExitCode.OK
+    assert not processes_in(tmp_path / "data")
 
 
 async def test_runs_are_kept_in_the_directory(tmp_path: Path, start: Start) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from redflow_sdk import Client
 from redflow_server.cli.exit_codes import ExitCode
+from redflow_server.cli.source_watch import SourceWatch
 from tests.cli.command import Command, redflow
 from tests.cli.conftest import Start
 from tests.eventually import eventually
@@ -31,6 +33,15 @@ async def wait(ctx: Context) -> int:
     if price < 5:
         await asyncio.Event().wait()
     return price
+
+@workflow(name="deaf", queue="cli")
+async def deaf(ctx: Context) -> None:
+    await ctx.step.run("begun", str)
+    while True:
+        try:
+            await asyncio.sleep(600)
+        except BaseException:
+            pass
 """
 STARTS_WITHIN_S = 20.0
 
@@ -119,6 +130,28 @@ async def test_it_watches_the_package_and_what_handlers_import_but_nothing_else(
     assert "has changed" not in ended.err
 
 
+def test_a_module_that_comes_back_or_comes_from_elsewhere_with_its_old_time_has_changed(
+    app: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(app)
+    prices, away, older = app / "shop" / "prices.py", app / "prices.away", app / "prices.older"
+    older.touch()
+    os.utime(older, (1e9, 1e9))
+    watch = SourceWatch("shop", app)
+    watch.begin()
+    prices.rename(away)
+    assert watch.change() is None, "what is gone for good is missed by an import"
+    watch.begin()
+    away.rename(prices)
+    assert watch.change() == "shop/prices.py"
+    assert watch.change() is None
+    began_ns = time.time_ns()
+    while older.stat().st_ctime_ns <= began_ns:  # the clock of files is behind by some milliseconds
+        os.utime(older, (1e9, 1e9))
+    older.rename(app / "shop" / "new.py")
+    assert watch.change() == "shop/new.py"
+
+
 async def test_it_survives_an_error_in_the_code_and_goes_on_when_that_is_mended(
     app: Path, client: Client, reloading: StartReloading
 ) -> None:
@@ -174,9 +207,13 @@ async def test_a_signal_ends_it_while_it_waits_for_a_change(app: Path, reloading
     assert (await command.end()).code == ExitCode.OK
 
 
-async def test_no_worker_outlives_its_parent(reloading: StartReloading) -> None:
+async def test_no_worker_outlives_its_parent_whatever_its_handlers_do(
+    client: Client, reloading: StartReloading
+) -> None:
     command = await reloading()
     child = child_of(command)
+    handle = await client.start("deaf", queue="cli")
+    await eventually(lambda: client.get_run_steps(handle.id), within=10)
     command.send(signal.SIGKILL)
     await eventually(lambda: is_gone(child), within=10)
 

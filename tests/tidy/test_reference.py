@@ -24,6 +24,7 @@ SITE = ROOT / "docs" / "site"
 FOR_THE_SDK_ITSELF = {
     *("redflow_sdk.converter.encode", "redflow_sdk.converter.decode", "redflow_sdk.converter.structure"),
     *("redflow_sdk.converter.get_to_know", "redflow_sdk.converter.result_type", "redflow_sdk.handle.output_of"),
+    "redflow_sdk.converter.comes_back_the_same",
     *("redflow_sdk.worker.Running", "redflow_sdk.workflow.is_async"),
 }
 """Functions and classes of public modules that nobody is told of."""
