@@ -223,6 +223,9 @@ async def test_half_of_the_workers_are_left_to_others(engine: Engine, store: Sto
     for worker in workers:
         await worker.settled()
     # One after the other, since they share a lane: each is asked for when the one before has come.
+    await looked(engine, lambda: sum(worker.session.slots.has_solo for worker in workers) == 2, "half of them have one")
+    for worker in workers:
+        await worker.settled()
     assert sum(worker.session.slots.has_solo for worker in workers) == 2
 
 
@@ -231,8 +234,7 @@ async def test_one_without_slots_is_not_kept_clear(engine: Engine, store: Store,
     worker, _ = await at_work(engine, store, open_worker)
     await suspected(store)
     await engine.upkeep.look_ahead()
-    await worker.settled()
-    assert worker.session.slots.is_kept_clear
+    await looked(engine, lambda: worker.session.slots.is_kept_clear, "it is kept clear")
     assert not none.session.slots.is_kept_clear
 
 
@@ -310,8 +312,7 @@ async def test_room_is_made_at_another_worker_when_the_first_takes_none_any_more
     worker, _ = await at_work(engine, store, open_worker)
     run_id = await suspected(store)
     await engine.upkeep.look_ahead()
-    await worker.settled()
-    assert worker.session.slots.is_kept_clear
+    await looked(engine, lambda: worker.session.slots.is_kept_clear, "it is kept clear")
     if how == "drain":
         worker.say(drains=True)
     elif how == "pause":
