@@ -69,6 +69,8 @@ class Middleware:
         Each delivery of a run calls the handler again. One that is set aside while it waits ends with
         asyncio.CancelledError, or in a thread with a BaseException of the SDK's own. Context variables that are set
         here are seen by the handler and its steps, and by no other run.
+
+        It is around failure handlers, too, as long as `failure_handler` is not written: then there is no output.
         """
         return await call_next()
 

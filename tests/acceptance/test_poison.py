@@ -67,6 +67,7 @@ async def test_49_long_runs_without_steps_outlive_the_one_that_kills_their_worke
                 await killer.result(timeout=WITHIN_S)
     finally:
         keeping.cancel()
+        await asyncio.wait([keeping])
         await supervisor.stop()
     assert outputs == list(range(SLOTS - 1))
     assert failed.value.failure.kind == "worker_lost"
