@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -172,7 +172,8 @@ class Dispatcher:
 
     def _dispatch(self) -> None:
         self._is_awake = False
-        self._dispatch_solo(time.monotonic())
+        if self._solo_lanes:
+            self._dispatch_solo(time.monotonic())
         for _ in range(len(self._sessions) if self._dirty else 0):
             session = self._sessions[0]
             self._sessions.rotate(-1)
@@ -191,30 +192,16 @@ class Dispatcher:
     def _claim_solo(self, session: WorkerSession, lanes: tuple[SoloLane, ...], count: int) -> None:
         """Claims a run for a session that is idle, or only looks which of the lanes are empty."""
         self._solo_lanes.asks(lanes)
-        session.slots.claiming += count
-        names = tuple(lane.lane for lane in lanes)
-        claim = Claim(session.stamp, names, count, new_secret(), self._timing.lease_ms)
-        self._store.claim(claim).add_done_callback(partial(self._claimed_solo, session, lanes, count, now_s()))
 
-    def _claimed_solo(
-        self,
-        session: WorkerSession,
-        lanes: tuple[SoloLane, ...],
-        count: int,
-        sent_at: float,
-        future: asyncio.Future[Claimed],
-    ) -> None:
-        claimed = self._answer(future)
-        if claimed is None:
-            self._solo_lanes.came_to_nothing(lanes)
-        else:
-            self._solo_lanes.answered(lanes, claimed.emptied, time.monotonic())
-            self._deliver(session, claimed.runs, sent_at)
-        if count:
-            self._solo_lanes.taken(lanes[0])
-            session.claim_ended(count)
-        if claimed is not None:
-            self.wake()
+        def told(claimed: Claimed | None) -> None:
+            if claimed is None:
+                self._solo_lanes.came_to_nothing(lanes)
+            else:
+                self._solo_lanes.answered(lanes, claimed.emptied, time.monotonic())
+            if count:  # the session has a run now, or there was none
+                self._solo_lanes.let_go(lanes[0])
+
+        self._ask(session, tuple(lane.lane for lane in lanes), count, told)
 
     def _answer(self, future: asyncio.Future[Claimed]) -> Claimed | None:
         """What a claim has told; None when it failed."""
@@ -237,23 +224,14 @@ class Dispatcher:
     def _claim(self, session: WorkerSession, lanes: tuple[Lane, ...], count: int) -> None:
         for lane in lanes:
             self._marks[lane].is_being_claimed = True
-        session.slots.claiming += count
-        claim = Claim(session.stamp, lanes, count, new_secret(), self._timing.lease_ms)
-        future = self._store.claim(claim)
-        future.add_done_callback(partial(self._claimed, session, claim, now_s()))
+        self._ask(session, lanes, count, partial(self._note, lanes))
 
-    def _claimed(
-        self,
-        session: WorkerSession,
-        claim: Claim,
-        sent_at: float,
-        future: asyncio.Future[Claimed],
-    ) -> None:
-        answer = self._answer(future)
+    def _note(self, lanes: tuple[Lane, ...], answer: Claimed | None) -> None:
+        """Which of the lanes are clean."""
         claimed = answer or Claimed((), (), 0)
         # Lanes that gave runs go to the end, so that a session with little room does not serve the first one only.
         gave = {run.lane for run in claimed.runs}
-        for lane in sorted(claim.lanes, key=gave.__contains__):
+        for lane in sorted(lanes, key=gave.__contains__):
             mark = self._marks.get(lane)
             if mark is not None:
                 mark.is_being_claimed = False
@@ -262,10 +240,28 @@ class Dispatcher:
                     mark.emptied_at = claimed.lane_change
                 if lane not in claimed.emptied or mark.heard > mark.emptied_at:
                     self._dirty[lane] = mark
-        self._deliver(session, claimed.runs, sent_at)
-        session.claim_ended(claim.count)
-        if answer is not None:
-            self.wake()
+
+    def _ask(
+        self, session: WorkerSession, lanes: tuple[Lane, ...], count: int, told: Callable[[Claimed | None], None]
+    ) -> None:
+        """Sends a claim, whose count is on the session's account until it is answered. `told` hears of the answer
+        before its runs are delivered; None when it failed.
+        """
+        session.slots.claiming += count
+        claim = Claim(session.stamp, lanes, count, new_secret(), self._timing.lease_ms)
+        sent_at = now_s()
+
+        def claimed(future: asyncio.Future[Claimed]) -> None:
+            answer = self._answer(future)
+            told(answer)
+            if answer is not None:
+                self._deliver(session, answer.runs, sent_at)
+            if count:
+                session.claim_ended(count)
+            if answer is not None:
+                self.wake()
+
+        self._store.claim(claim).add_done_callback(claimed)
 
     def _is_stale(self, claimed_at: float) -> bool:
         """Whether leases claimed then may be over: their runs may be others' by now, and must not be started here."""

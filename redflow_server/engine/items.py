@@ -162,7 +162,8 @@ class Items:
         else:
             stored = (answer.stored,) if answer.stored else ()
             has_effect = isinstance(item.effect, (EmitStep, StartStep))
-            if _is_progress(item.effect, answer) and self._slots.allow_others(token):
+            if self._slots.is_solo(token) and _is_progress(item.effect, answer):
+                self._slots.allow_others(token)
                 self._on_room()
             self._send_queue.answer(
                 ItemAnswer(

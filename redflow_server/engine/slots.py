@@ -57,7 +57,7 @@ class Slots:
     @property
     def has_solo(self) -> bool:
         """Whether it has a run that nothing is to be beside, at work or on its way."""
-        return any(not self.is_parked(token) for token in self._solo)
+        return bool(self._solo) and not all(map(self.is_parked, self._solo))
 
     @property
     def is_taken_up(self) -> bool:
@@ -89,11 +89,13 @@ class Slots:
         """Nothing is to be beside this one, which the worker has or will have, until it has come further."""
         self._solo.add(lease_token)
 
-    def allow_others(self, lease_token: str) -> bool:
-        """The run has come further, or does not come: others may be beside it. Whether they might not before."""
-        was_solo = lease_token in self._solo
+    def allow_others(self, lease_token: str) -> None:
+        """The run has come further, or does not come: others may be beside it."""
         self._solo.discard(lease_token)
-        return was_solo
+
+    def is_solo(self, lease_token: str) -> bool:
+        """Whether nothing is to be beside this one while its handler is at work."""
+        return lease_token in self._solo
 
     def adopt(self, lease_token: str, run_id: str, at: float) -> bool:
         """The worker brought the lease along. One that has ended since it was asked about does not come back.

@@ -30,8 +30,9 @@ class SoloLane:
     sessions: Collection[WorkerSession]
     looked_at: float = float("-inf")
     is_asked: bool = False
-    """Whether a claim for it is under way, and whether it was said to have filled since that was sent."""
+    """Whether a claim for it is under way."""
     is_told_again: bool = False
+    """Whether it was said to have filled since the last claim for it was sent."""
     kept_clear: WorkerSession | None = None
     kept_clear_since: float = 0.0
 
@@ -45,6 +46,10 @@ class SoloLanes:
         self._rests_until: dict[WorkerSession, float] = {}
         self._taken_since: dict[WorkerSession, float] = {}
 
+    def __bool__(self) -> bool:
+        """Whether there is anything to look after."""
+        return bool(self._lanes or self._taken_since)
+
     def add(self, lane: Lane, sessions: Collection[WorkerSession]) -> None:
         """The lane may have runs. `sessions` are those that serve it, at any time."""
         self._lanes.setdefault(lane, SoloLane(lane, sessions)).is_told_again = True
@@ -55,7 +60,7 @@ class SoloLanes:
         self._taken_since.pop(session, None)
         for lane in tuple(self._lanes.values()):
             if lane.kept_clear is session:
-                self._let_go(lane)
+                self.let_go(lane)
             if not lane.sessions:
                 del self._lanes[lane.lane]
 
@@ -75,7 +80,7 @@ class SoloLanes:
         for lane in lanes:
             lane.is_asked, lane.looked_at = False, now
             if lane.lane in emptied and not lane.is_told_again:
-                self._let_go(lane)
+                self.let_go(lane)
                 if self._lanes.get(lane.lane) is lane:
                     del self._lanes[lane.lane]
 
@@ -84,16 +89,10 @@ class SoloLanes:
         for lane in lanes:
             lane.is_asked = False
 
-    def taken(self, lane: SoloLane) -> None:
-        """The session that was kept clear has been asked for: it has a run now, or there was none."""
-        self._let_go(lane)
-
     # ---- room ----
 
     def rooms(self, now: float) -> list[tuple[SoloLane, WorkerSession]]:
         """The lanes with runs, each with an idle session that takes one now. Others are kept clear."""
-        if not self._lanes:
-            return []
         self._note_what_is_taken(now)
         found = []
         for lane in self._lanes.values():
@@ -116,7 +115,7 @@ class SoloLanes:
         if kept_clear is not None and (
             not self._would_take(kept_clear, lane) or now - lane.kept_clear_since >= TAKEN_UP_S
         ):
-            self._let_go(lane)
+            self.let_go(lane)
             self._note_what_is_taken(now)
             kept_clear = None
         if kept_clear is not None:
@@ -139,7 +138,8 @@ class SoloLanes:
         """One that is idle may as well take a run, as long as no others wait for it."""
         return session in self._rests_until and (not session.slots.is_idle or self._others_wait(session))
 
-    def _let_go(self, lane: SoloLane) -> None:
+    def let_go(self, lane: SoloLane) -> None:
+        """No session is kept clear for the lane any more."""
         if lane.kept_clear is not None:
             lane.kept_clear.slots.is_kept_clear = False
             lane.kept_clear = None
