@@ -71,7 +71,7 @@ def _process(app: Sphinx, what: str, name: str, obj: object, options: Options, l
         lines[:] = [*as_rst("\n".join(lines), owner)]
 
 
-def _skip(app: Sphinx, what: str, name: str, obj: object, skip: bool, options: Options) -> bool | None:  # noqa: FBT001
+def _skip(app: Sphinx, what: str, name: str, obj: object, skip: bool, options: Options) -> bool | None:
     return True if FOR_ITSELF in (getattr(obj, "__doc__", "") or "") else None
 
 

@@ -316,7 +316,8 @@ class _Reader:
         self, body: str, calls: Iterable[tuple[bytes, ...]]
     ) -> AsyncIterator[tuple[tuple[bytes, ...], Reply]]:
         """Runs a script once for each tuple of arguments."""
-        script = (FOLDER / "lib" / "keys.lua").read_text() + HEAD + body
+        names = "".join((FOLDER / "lib" / f"{file}.lua").read_text() for file in ("keys", "lane_name"))
+        script = names + HEAD + body
         sha = hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
         for page in _pages(list(calls)):
             commands: list[Command] = [("EVALSHA", sha, 1, self.snapshot.keys.prefix, *arguments) for arguments in page]

@@ -52,7 +52,7 @@ local record, run, own, scores, strays, steps = ask('HGETALL', run_key(id)) or {
 for i = 1, #record, 2 do run[record[i]] = record[i + 1] end
 own = {SCHEDULED, LEASES, DEADLINES}
 if run.status and run.workflow and run.queue then
-  own[4] = lane_key((run.solo and 'solo:' or '') .. lp(run.queue) .. ':' .. lp(run.workflow))
+  own[4] = lane_key(lane_name(run.queue, run.workflow, run.solo))
   own[5], own[6] = status_key(run.status), workflow_status_key(run.status, run.workflow)
   own[7] = finished_key(run.status)
 end
