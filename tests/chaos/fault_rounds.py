@@ -22,7 +22,7 @@ from tests.chaos import journal
 from tests.chaos.faults import FAULTS
 from tests.chaos.insist import insisted
 from tests.chaos.plan import Plan, Start
-from tests.chaos.rounds import Load, Report
+from tests.chaos.rounds import Load, Report, leaves
 from tests.chaos.stage import Play, Stage, set_up
 from tests.eventually import eventually
 
@@ -84,7 +84,7 @@ class FaultRounds:
                 self._report.recovery_s = round(time.monotonic() - recovering, 1)
                 await self._check_store(stage, "at the end")
         except* (AssertionError, RedflowError, TimeoutError) as broken:
-            self._report.violations += [f"broke off: {error!r}" for error in _leaves(broken)]
+            self._report.violations += [f"broke off: {error!r}" for error in leaves(broken)]
         self._report.violations += journal.violations(self._journal.lines())
         self._report.moved_runs = self._journal.moved_runs()
         self._report.repeated_steps = self._journal.repeated_steps()
@@ -139,11 +139,3 @@ class FaultRounds:
         await dial.close()
         self._report.checks += 1
         self._report.violations += [f"{one.rule}: {one.subject} {one.detail} ({when})" for one in found]
-
-
-def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error

@@ -112,7 +112,7 @@ class Rounds:
                 self._report.recovery_s = round(time.monotonic() - recovering, 1)
         except* (AssertionError, RedflowError) as broken:
             # What was found until then may say why, so it is told too.
-            self._report.violations += [f"broke off: {error}" for error in _leaves(broken)]
+            self._report.violations += [f"broke off: {error}" for error in leaves(broken)]
         finally:
             # The gateway last: the workers say goodbye to it.
             for program in reversed(started):
@@ -183,10 +183,11 @@ async def check_steps(client: Client, run_id: str, passed: Mapping[tuple[str, st
     return found
 
 
-def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
+def leaves(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
+    """The exceptions in a group, and in the groups in it."""
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
+            yield from leaves(error)
         else:
             yield error
 
