@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
-import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from redflow_sdk import Client, Middleware
+from redflow_sdk import Client
 from tests.conftest import StartWorker
 from tests.tidy.how_to import CLAIM, module_of, workflows_of
 from tests.tidy.test_docs import DOCS, blocks, section
@@ -82,8 +81,7 @@ async def test_the_new_side_of_a_page_does_what_it_says(
 ) -> None:
     monkeypatch.setenv("REDFLOW_TARGET", target)
     shop = module_named("shop", page, monkeypatch)
-    middleware = [one() for one in vars(shop).values() if inspect.isclass(one) and issubclass(one, Middleware)]
-    await start_worker(*workflows_of(shop), middleware=[one for one in middleware if type(one) is not Middleware])
+    await start_worker(*workflows_of(shop))
 
     compared = section(page, "## Before and after")
     claims = CLAIM.findall(compared)
