@@ -63,7 +63,11 @@ async def check(client: Redis, keys: Keys) -> list[Violation]:
 
     Raises StoreUnavailable.
     """
-    snapshot = await read_snapshot(client, keys)
+    return violations(await read_snapshot(client, keys))
+
+
+def violations(snapshot: Snapshot) -> list[Violation]:
+    """What of all that was read breaks a rule."""
     return [
         Violation(name, subject, detail) for name, (_, find) in _RULES.items() for subject, detail in find(snapshot)
     ]

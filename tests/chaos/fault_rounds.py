@@ -15,8 +15,9 @@ from random import Random
 from typing import Final
 
 from redflow_sdk import Client, RedflowError
-from redflow_server.store.invariants import check
+from redflow_server.store import invariants
 from redflow_server.store.keys import Keys
+from redflow_server.store.snapshot import read_snapshot
 from redflow_server.store.wire import Dial
 from tests.chaos import journal
 from tests.chaos.faults import FAULTS
@@ -24,6 +25,7 @@ from tests.chaos.insist import insisted
 from tests.chaos.plan import Plan, Start
 from tests.chaos.rounds import Load, Report, leaves
 from tests.chaos.stage import Play, Stage, set_up
+from tests.chaos.witness import Witness, told
 from tests.eventually import eventually
 
 MAX_HELD_S: Final = 5.0
@@ -66,26 +68,31 @@ class FaultRounds:
         self._journal = journal.Journal(folder / "journal")
         self._report = FaultReport(seed, rounds=0)
         self._load = make_load(KeyedPlan(seed, 0), self._report, self._journal)
+        self._witness = Witness()
         environment = {**self._load.environment, "REDFLOW_JOURNAL": str(self._journal.path)}
         self._play = Play(prefix, self._load.app, environment, folder)
+        self._log = folder / "log"
 
     async def run(self, seconds: float) -> FaultReport:
-        """Faults for so many seconds, and all checks."""
+        """Faults for so many seconds, at least one, and all checks."""
         began = time.monotonic()
         try:
             async with set_up(self._play) as stage, Client(f"127.0.0.1:{stage.client_line.port}") as client:
                 await self._load.begin(client)
                 for kind in self._drawn():
+                    await self._round(kind, stage, client)
                     if time.monotonic() - began >= seconds:
                         break
-                    await self._round(kind, stage, client)
                 recovering = time.monotonic()
                 await self._load.check(client)
                 self._report.recovery_s = round(time.monotonic() - recovering, 1)
+                for check in (self._witness.check_echoes, self._witness.check_schedule):
+                    self._report.violations += await check(client)
+                self._report.violations += await self._witness.check_descriptors(stage.nodes)
                 await self._check_store(stage, "at the end")
         except* (AssertionError, RedflowError, TimeoutError) as broken:
             self._report.violations += [f"broke off: {error!r}" for error in leaves(broken)]
-        self._report.violations += journal.violations(self._journal.lines())
+        self._report.violations += [*journal.violations(self._journal.lines()), *told(self._log)]
         self._report.moved_runs = self._journal.moved_runs()
         self._report.repeated_steps = self._journal.repeated_steps()
         self._report.seconds = round(time.monotonic() - began, 1)
@@ -105,6 +112,8 @@ class FaultRounds:
             tasks.create_task(self._load.start_runs(number, client, over))
             try:
                 await self._all_are_at_work(stage, f"before {kind} of round {number}")
+                self._witness.look_at(stage.nodes)
+                await self._witness.start_echo(number, client)
                 async with FAULTS[kind](stage, self._random):
                     await asyncio.sleep(self._random.uniform(0.1, MAX_HELD_S))
                 mended = time.monotonic()
@@ -133,9 +142,11 @@ class FaultRounds:
 
     async def _check_store(self, stage: Stage, when: str) -> None:
         """What is stored keeps its invariants."""
-        dial = Dial(f"redis://127.0.0.1:{stage.redis.port}/0")
+        dial = Dial(stage.redis.url)
         async with dial.client() as redis:
-            found = await check(redis, self._keys)
+            snapshot = await read_snapshot(redis, self._keys)
         await dial.close()
         self._report.checks += 1
-        self._report.violations += [f"{one.rule}: {one.subject} {one.detail} ({when})" for one in found]
+        found = [f"{one.rule}: {one.subject} {one.detail}" for one in invariants.violations(snapshot)]
+        found += self._witness.changed_ends({run.run_id: run.record for run in snapshot.runs if run.is_terminal})
+        self._report.violations += [f"{one} ({when})" for one in found]

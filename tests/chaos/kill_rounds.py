@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Final
 
 from redflow_sdk import CanceledError, Client, RedflowError, Run, RunFailedError
+from tests.chaos.beside import BESIDE
 from tests.chaos.insist import insisted
 from tests.chaos.journal import Journal
 from tests.chaos.plan import Plan, Start
@@ -30,7 +31,7 @@ END_S: Final = 60.0
 class Starts:
     """Runs of every workflow, as they are drawn, and what has to become of each."""
 
-    app = "tests.chaos.workflows:app"
+    app = "tests.chaos.apps:starts"
     environment: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, plan: Plan, report: Report, journal: Journal) -> None:
@@ -106,7 +107,7 @@ class Starts:
 
     async def _check_records(self, client: Client) -> None:
         """No run is there that nobody started, and the recorded steps are those that handlers saw."""
-        runs = [run async for run in client.list_runs()]
+        runs = [run async for run in client.list_runs() if run.queue != BESIDE]
         await self._check_offspring(runs, client)
         stored = {run.id for run in runs if not _is_offspring(run)}
         for what, ids in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import quote
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -19,9 +20,10 @@ class RedisServer(Program):
     data in a folder.
     """
 
-    def __init__(self, folder: Path, *, log: Path, environment: dict[str, str]) -> None:
+    def __init__(self, folder: Path, password: str, *, log: Path, environment: dict[str, str]) -> None:
         super().__init__("redis", log=log, environment=environment)
         self.port = quiet_port()
+        self._password = password
         self._folder = folder
         folder.mkdir()
 
@@ -30,11 +32,21 @@ class RedisServer(Program):
         """The server, without snapshots."""
         binary = str(find_server())
         durable = ("--appendonly", "yes", "--appendfsync", "always", "--save", "")
-        return [binary, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder), *durable]
+        place = ("--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder))
+        return [binary, *place, "--requirepass", self._password, *durable]
+
+    @property
+    def url(self) -> str:
+        """Straight to it."""
+        return self.url_by(self.port)
+
+    def url_by(self, port: int) -> str:
+        """By way of a line that listens on this port."""
+        return f"redis://:{quote(self._password, safe='')}@127.0.0.1:{port}/0"
 
     def client(self) -> Redis:
         """One that does what no gateway does."""
-        return Redis(port=self.port, socket_timeout=5.0)
+        return Redis(port=self.port, password=self._password, socket_timeout=5.0)
 
     async def start(self) -> None:
         """Starts it, and returns when it has read its data."""

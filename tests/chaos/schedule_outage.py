@@ -23,6 +23,7 @@ from redflow_server.embedded import EmbeddedStore
 from redflow_server.store.invariants import check
 from redflow_server.store.keys import Keys
 from redflow_server.store.wire import Dial
+from tests.chaos.beside import PULSE
 from tests.chaos.processes import Program, quiet_port
 from tests.eventually import eventually
 
@@ -50,7 +51,7 @@ async def play(url: str, folder: Path, seconds: float) -> Report:
         Program(f"gateway {at}", "server", *store, "--port", target.rpartition(":")[2], log=log)
         for at, target in enumerate(targets)
     ]
-    worker = Program("worker", "worker", "run", "tests.chaos.pulse:app", "--target", targets[2], log=log)
+    worker = Program("worker", "worker", "run", "tests.chaos.beside:pulse", "--target", targets[2], log=log)
     for program in (*gateways, worker):
         await program.start()
     try:
@@ -64,8 +65,8 @@ async def play(url: str, folder: Path, seconds: float) -> Report:
             os.kill(gateways[0].pid, signal.SIGCONT)
             await gateways[1].start()
             await asyncio.sleep(seconds / 2)
-            runs = [run async for run in client.list_runs(workflow="pulse")]
-            (schedule,) = await client.list_schedules(workflow="pulse")
+            runs = [run async for run in client.list_runs(workflow=PULSE)]
+            (schedule,) = await client.list_schedules(workflow=PULSE)
     finally:
         for program in (worker, *gateways):
             await program.stop()
@@ -77,7 +78,7 @@ async def play(url: str, folder: Path, seconds: float) -> Report:
 
 
 async def _has_runs(client: Client) -> bool:
-    return bool(await client.list_runs(workflow="pulse").page(1))
+    return bool(await client.list_runs(workflow=PULSE).page(1))
 
 
 def _report(runs: list[Run], skipped: int, violations: list[str]) -> Report:

@@ -18,6 +18,8 @@ SLOTS: Final = 8
 DRAIN_GRACE_S: Final = 5
 GATEWAYS: Final = 2
 WORKERS: Final = 3
+PASSWORD: Final = "open 5es@me/%"
+"""Of the Redis: gateways know it, and must not tell it."""
 
 
 @dataclass(frozen=True)
@@ -66,16 +68,17 @@ async def set_up(play: Play) -> AsyncIterator[Stage]:
     """
     log = play.folder / "log"
     redis_clock = Clock(play.folder / "clock of redis")
-    redis = RedisServer(play.folder / "redis", log=log, environment=redis_clock.environment)
+    redis = RedisServer(play.folder / "redis", PASSWORD, log=log, environment=redis_clock.environment)
     async with AsyncExitStack() as stack:
         await redis.start()
         stack.push_async_callback(redis.kill)
         gateways, workers = [], []
         for number in range(GATEWAYS):
             line = await stack.enter_async_context(Line(redis.port))
-            store = ("--redis", f"redis://127.0.0.1:{line.port}/0", "--prefix", play.prefix)
-            settings = ("--port", str(port := quiet_port()), "--lease", str(LEASE_S))
-            gateways.append((Node(Program(f"gateway {number}", "server", *store, *settings, log=log), line), port))
+            settings = ("--prefix", play.prefix, "--port", str(port := quiet_port()), "--lease", str(LEASE_S))
+            environment = {"REDFLOW_REDIS_URL": redis.url_by(line.port)}
+            program = Program(f"gateway {number}", "server", *settings, log=log, environment=environment)
+            gateways.append((Node(program, line), port))
         for number in range(WORKERS):
             line = await stack.enter_async_context(Line(gateways[number % GATEWAYS][1]))
             settings = ("--target", f"127.0.0.1:{line.port}", "--concurrency", str(SLOTS), "--name", f"worker {number}")

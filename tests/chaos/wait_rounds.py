@@ -20,6 +20,7 @@ from random import Random
 from typing import Final
 
 from redflow_sdk import Client, RedflowError, Run
+from tests.chaos.beside import BESIDE
 from tests.chaos.insist import insisted
 from tests.chaos.journal import Journal
 from tests.chaos.modes import add_mode, environment_of
@@ -44,7 +45,7 @@ OFFSPRING: Final = Counter(
 class Waits:
     """Runs that use every wait, and the people and programs outside that they wait for."""
 
-    app = "tests.chaos.wait_workflows:app"
+    app = "tests.chaos.apps:waits"
 
     def __init__(self, plan: Plan, mode: str, report: Report, journal: Journal) -> None:
         self.environment = environment_of(mode)
@@ -148,7 +149,7 @@ class Waits:
         roots = set()
         async for run in client.list_runs():
             offspring[run.parent_run_id].append(run)
-            if not run.parent_run_id:
+            if not run.parent_run_id and run.queue != BESIDE:
                 roots.add(run.id)
         unknown = len(roots - self._started.keys())
         if unknown != 1:
