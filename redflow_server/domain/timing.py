@@ -24,7 +24,7 @@ class Timing:
 
     @property
     def ack_ms(self) -> int:
-        """A worker that has not acknowledged an assignment by then has not got it."""
+        """A worker that has not acknowledged an assignment by then gets nothing new until it has."""
         return min(5000, self.lease_ms // 2)
 
     @property

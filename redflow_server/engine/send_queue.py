@@ -91,9 +91,14 @@ class SendQueue:
         self._assignments.append(run)
         self._filled.set()
 
-    def withdraw(self, lease_token: str) -> None:
-        """The lease is no longer the worker's: an assignment that the stream has not taken does not leave any more."""
+    def withdraw(self, lease_token: str) -> bool:
+        """The lease is no longer the worker's: an assignment that the stream has not taken does not leave any more.
+
+        Whether there was one: otherwise the worker may have it.
+        """
+        before = len(self._assignments)
         self._assignments = deque(run for run in self._assignments if run.lease_token != lease_token)
+        return len(self._assignments) < before
 
     def drained(self) -> None:
         """No assignment follows."""

@@ -294,12 +294,19 @@ class WorkerSession:
                     self.send_queue.stop(Stop(standing.lease_token, StopReason.LEASE_LOST))
                 self._on_room()
 
-    def take_back_undelivered(self) -> None:
-        """Releases assignments whose receipt is overdue; the worker gets nothing new before its next heartbeat."""
-        for token in self.slots.overdue(now_s() - self._timing.ack_ms / 1000):
-            self.send_queue.withdraw(token)
-            self._release_own(self.slots.held[token].run_id, token, ReleaseReason.UNDELIVERED)
+    def look_after_unacknowledged(self) -> None:
+        """While a receipt is overdue, the worker gets nothing new. An assignment that the stream has not taken is
+        released. One that it has taken may be on its way still, and its handler begin at any moment while its lease
+        lasts: it is nobody else's before that has ended.
+        """
+        now = now_s()
+        for token in self.slots.overdue(now - self._timing.ack_ms / 1000):
             self._is_resting = True
+            if self.send_queue.withdraw(token):
+                self._release_own(self.slots.held[token].run_id, token, ReleaseReason.UNDELIVERED)
+        for token in self.slots.overdue(now - self._timing.lease_ms / 1000):
+            self.slots.drop(token)
+            self._on_room()
 
     def unpark_overdue(self) -> None:
         """Hands back the runs of parked handlers that could go on, and for which the worker has had no slot."""

@@ -206,7 +206,7 @@ class Sessions:
                 session.send_queue.end(SessionEnd(SessionSilent.reason, str(SessionSilent())))
                 self.close(session)
                 continue
-            session.take_back_undelivered()
+            session.look_after_unacknowledged()
             session.unpark_overdue()
             live.append(session)
         await asyncio.gather(*(session.store_receipts() for session in live))

@@ -252,29 +252,39 @@ async def test_a_lease_is_whole_from_its_claim_on_and_a_receipt_makes_its_loss_c
     assert await redis("HGET", keys.run(run.run_id), "acked") == "1"
 
 
-async def test_an_assignment_that_is_not_acknowledged_in_time_goes_back_and_its_worker_gets_none_until_it_beats(
-    store: Store, open_worker: OpenWorker
+async def test_a_worker_that_does_not_acknowledge_in_time_gets_nothing_new_and_the_run_stays_its_own_while_the_lease_lasts(
+    store: Store, redis: RedisCommand, keys: Keys, open_worker: OpenWorker
 ) -> None:
     engine = Engine(store, BRIEF)
     run_id = await enqueue_one(store)
     worker = await open_worker(engine, slot_limit=0)
     worker.acknowledges = False
-    worker.say(capacity=Capacity(1, is_paused=False))
+    worker.say(capacity=Capacity(2, is_paused=False))
     first = await worker.assignment()
+    lease_until_ms = float(await redis("ZSCORE", keys.leases, run_id))
 
-    async def is_back() -> bool:
+    async def takes_no_more() -> bool:
         await engine.sessions.tick()
-        return (await store.read_run(run_id)).status is RunStatus.QUEUED
+        return not worker.session.takes_runs
 
-    await eventually(is_back)
+    await eventually(takes_no_more)
+    other_id = await enqueue_one(store)
     await engine.upkeep.look_ahead()
     await worker.settled()
-    assert len(worker.assignments) == 1
-    assert (await store.read_run(run_id)).losses == 0
+    assert [run.run_id for run in worker.assignments] == [first.run_id]
+
+    async def is_over() -> bool:
+        await engine.sessions.tick()
+        held = await redis("HGET", keys.run(run_id), "leaseToken") == first.lease_token
+        assert held or (await store.due(0)).now_ms >= lease_until_ms
+        return not worker.session.slots.held
+
+    await eventually(is_over)
+    await engine.upkeep.reap()
+    assert ((await store.read_run(run_id)).status, (await store.read_run(run_id)).losses) == (RunStatus.QUEUED, 0)
 
     await worker.beat()
-    second = await worker.assignment()
-    assert (second.run_id, second.deliveries) == (run_id, first.deliveries + 1)
+    assert {(await worker.assignment()).run_id, (await worker.assignment()).run_id} == {run_id, other_id}
 
 
 async def test_an_assignment_that_was_taken_back_before_the_stream_took_it_is_not_sent_any_more(

@@ -66,9 +66,10 @@ async def test_every_message_shows_that_the_worker_is_there_but_only_heartbeats_
 # ---- receipts ----
 
 
-async def test_an_assignment_without_a_receipt_goes_back_after_the_ack_time_and_counts_as_no_loss(
+async def test_an_assignment_without_a_receipt_is_nobody_elses_before_its_lease_has_ended_and_counts_as_no_loss(
     gateway: Gateway, calls: Calls, dial: Dial, open_worker: OpenWorker
 ) -> None:
+    """It may be on its way still, to a worker that begins it as long as the lease can last."""
     deaf = dial()
     await deaf.open(an_open("w"))
     run_id = await calls.start()
@@ -78,11 +79,9 @@ async def test_an_assignment_without_a_receipt_goes_back_after_the_ack_time_and_
 
     assignment = await other.take()
 
-    assert 0.35 * LEASE_S <= now() - sent_at <= 1.5 * LEASE_S
+    assert now() - sent_at >= 0.9 * LEASE_S
     assert (assignment.run_id, assignment.attempt, assignment.delivery_count) == (run_id, 1, 2)
     assert (await calls.run(run_id)).losses == 0
-    late = await deaf.do(a_step(deaf.assignments[0]))
-    assert late.status == pb.ITEM_STATUS_LEASE_LOST
 
 
 async def test_any_item_of_a_lease_is_its_receipt(calls: Calls, open_worker: OpenWorker) -> None:

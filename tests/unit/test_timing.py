@@ -66,7 +66,7 @@ def test_a_worker_that_misses_one_heartbeat_keeps_its_lease_and_fences_itself_be
 
 
 @pytest.mark.parametrize("lease_ms", LEASES_MS)
-def test_an_assignment_is_taken_back_before_its_delivery_lease_ends_unless_the_worker_has_it(lease_ms: int) -> None:
+def test_receipts_are_written_and_missed_before_a_claim_would_be_too_old_to_pass_on(lease_ms: int) -> None:
     timing = Timing(lease_ms)
     assert timing.receipt_flush_ms < timing.delivery_ms
     assert timing.ack_ms <= timing.delivery_ms < timing.lease_ms

@@ -1266,7 +1266,9 @@ class Timing(google.protobuf.message.Message):
     def heartbeat_interval(self) -> google.protobuf.duration_pb2.Duration: ...
     @property
     def ack_timeout(self) -> google.protobuf.duration_pb2.Duration:
-        """An assignment must be acknowledged within."""
+        """A worker that has not acknowledged an assignment by then is assigned nothing new. The run stays its own while the
+        lease lasts: the assignment may be on its way still.
+        """
 
     @property
     def fence_margin(self) -> google.protobuf.duration_pb2.Duration:
