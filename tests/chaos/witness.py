@@ -7,7 +7,9 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -37,7 +39,7 @@ class Witness:
     def __init__(self) -> None:
         self._ends: dict[str, tuple[str, ...]] = {}
         self._echoes: list[str] = []
-        self._open: dict[str, int] = {}
+        self._open: dict[str, Counter[str]] = {}
 
     # ---- in each round ----
 
@@ -89,18 +91,18 @@ class Witness:
         """Processes that keep open what they no longer need."""
         nodes = tuple(nodes)
         try:
-            await eventually(lambda: not self._with_more(nodes), within=END_S, saying="")
+            await eventually(lambda: not self._with_more(nodes), within=END_S)
         except AssertionError:
-            return [f"{name} has {count} descriptors open" for name, count in self._with_more(nodes).items()]
+            return self._with_more(nodes)
         return []
 
-    def _with_more(self, nodes: Iterable[Node]) -> Mapping[str, str]:
+    def _with_more(self, nodes: Iterable[Node]) -> list[str]:
         now = {node.program.name: _descriptors(node.program.pid) for node in nodes}
-        return {
-            name: f"{count} instead of {self._open[name]}"
-            for name, count in now.items()
-            if count > self._open[name] + MORE_DESCRIPTORS
-        }
+        return [
+            f"{name} has open {dict(found)}, and {dict(self._open[name])} in the beginning"
+            for name, found in now.items()
+            if found.total() > self._open[name].total() + MORE_DESCRIPTORS
+        ]
 
 
 def occurrences_amiss(schedule: Schedule, runs: Sequence[Run]) -> Iterator[str]:
@@ -133,6 +135,10 @@ def told(log: Path) -> Iterator[str]:
             yield f"line {number} of the log has a fault: {line}"
 
 
-def _descriptors(pid: int) -> int:
-    folder = Path(f"/proc/{pid}/fd")
-    return sum(1 for _ in folder.iterdir()) if folder.exists() else 0
+def _descriptors(pid: int) -> Counter[str]:
+    """What a process has open, by what it is; nothing where there is no /proc."""
+    kinds: Counter[str] = Counter()
+    for descriptor in Path(f"/proc/{pid}/fd").glob("*"):
+        with suppress(OSError):  # it was closed meanwhile
+            kinds[descriptor.readlink().as_posix().partition(":")[0]] += 1
+    return kinds

@@ -252,7 +252,7 @@ async def test_a_lease_is_whole_from_its_claim_on_and_a_receipt_makes_its_loss_c
     assert await redis("HGET", keys.run(run.run_id), "acked") == "1"
 
 
-async def test_a_worker_that_does_not_acknowledge_in_time_gets_nothing_new_and_the_run_stays_its_own_while_the_lease_lasts(
+async def test_a_worker_that_does_not_acknowledge_in_time_gets_nothing_new_and_keeps_the_run_while_the_lease_lasts(
     store: Store, redis: RedisCommand, keys: Keys, open_worker: OpenWorker
 ) -> None:
     engine = Engine(store, BRIEF)
