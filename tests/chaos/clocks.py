@@ -1,6 +1,6 @@
-"""A clock that can be set, for a process without gRPC: by libfaketime, where it is installed.
+"""A clock that can be set, for Redis and for gateways: by libfaketime, where it is installed.
 
-Processes with gRPC are no good for it: their threads, which wait until a time of day, burn all CPU there is.
+Workers are no good for it: the threads of gRPC's clients, which wait until a time of day, burn all CPU there is.
 
 Only the time of day is set, as NTP or an administrator does it; what counts seconds goes on
 (https://github.com/wolfcw/libfaketime: FAKETIME_TIMESTAMP_FILE, FAKETIME_DONT_FAKE_MONOTONIC).

@@ -36,6 +36,7 @@ class Stage:
 
     redis: RedisServer
     redis_clock: Clock
+    gateway_clocks: tuple[Clock, ...]
     gateways: tuple[Node, ...]
     workers: tuple[Node, ...]
     client_line: Line
@@ -72,11 +73,12 @@ async def set_up(play: Play) -> AsyncIterator[Stage]:
     async with AsyncExitStack() as stack:
         await redis.start()
         stack.push_async_callback(redis.kill)
-        gateways, workers = [], []
+        gateways, gateway_clocks, workers = [], [], []
         for number in range(GATEWAYS):
             line = await stack.enter_async_context(Line(redis.port))
             settings = ("--prefix", play.prefix, "--port", str(port := quiet_port()), "--lease", str(LEASE_S))
-            environment = {"REDFLOW_REDIS_URL": redis.url_by(line.port)}
+            gateway_clocks.append(clock := Clock(play.folder / f"clock of gateway {number}"))
+            environment = {"REDFLOW_REDIS_URL": redis.url_by(line.port), **clock.environment}
             program = Program(f"gateway {number}", "server", *settings, log=log, environment=environment)
             gateways.append((Node(program, line), port))
         for number in range(WORKERS):
@@ -90,7 +92,8 @@ async def set_up(play: Play) -> AsyncIterator[Stage]:
             )
             workers.append(Node(program, line))
         client_line = await stack.enter_async_context(Line(gateways[0][1]))
-        stage = Stage(redis, redis_clock, tuple(node for node, _ in gateways), tuple(workers), client_line)
+        nodes = tuple(node for node, _ in gateways)
+        stage = Stage(redis, redis_clock, tuple(gateway_clocks), nodes, tuple(workers), client_line)
         for node in stage.nodes:
             await node.program.start()
         stack.push_async_callback(_stop, stage)

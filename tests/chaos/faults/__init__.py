@@ -13,11 +13,14 @@ from types import MappingProxyType
 from typing import Final
 
 from tests.chaos.clocks import can_be_set
-from tests.chaos.faults import network, process, store
+from tests.chaos.faults import clock, network, process, store
 from tests.chaos.stage import Stage
 
 Fault = Callable[[Stage, Random], AbstractAsyncContextManager[None]]
 
+CLOCKS: Final[Mapping[str, Fault]] = MappingProxyType(
+    {"gateway_clock_set": clock.gateway_clock_set, "redis_clock_set": clock.redis_clock_set}
+)
 FAULTS: Final[Mapping[str, Fault]] = MappingProxyType(
     {
         "gateway_frozen": process.gateway_frozen,
@@ -37,7 +40,7 @@ FAULTS: Final[Mapping[str, Fault]] = MappingProxyType(
         "line_loses_replies": network.line_loses_replies,
         "line_loses_requests": network.line_loses_requests,
         "line_slow": network.line_slow,
-        **({"redis_clock_set": store.clock_set} if can_be_set() else {}),
+        **(CLOCKS if can_be_set() else {}),
     }
 )
 """All that this machine can do, by the name in reports."""

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
-from typing import Final
 
 from tests.chaos.stage import Stage
-
-OFFSETS_S: Final = (-60, -5, 5, 60)
 
 
 @asynccontextmanager
@@ -80,13 +77,3 @@ async def full(stage: Stage, random: Random) -> AsyncIterator[None]:
     finally:
         async with stage.redis.client() as redis:
             await redis.config_set("maxmemory", 0)
-
-
-@asynccontextmanager
-async def clock_set(stage: Stage, random: Random) -> AsyncIterator[None]:
-    """Its clock, by which all scripts go, is set forward or back, and then right."""
-    stage.redis_clock.set(random.choice(OFFSETS_S))
-    try:
-        yield
-    finally:
-        stage.redis_clock.set(0)
