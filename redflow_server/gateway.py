@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 
 from redflow_server.config import Config
@@ -46,6 +49,7 @@ from redflow_server.telemetry import Telemetry
 log = logging.getLogger("redflow.gateway")
 
 HEALTH_S = 1.0
+FINDS_BACK_S = 10.0
 
 
 class Gateway:
@@ -88,6 +92,8 @@ class Gateway:
         )
         self._health_loop = Loop("health", self._report_health, HEALTH_S, self.telemetry)
         self._is_draining = False
+        self._reported_unfit: tuple[str, ...] = ()
+        self._store_unfit_at = -math.inf
         self._rpc: RpcServer | None = None
         self.port = 0
 
@@ -163,10 +169,25 @@ class Gateway:
         log.info("gateway %s has stopped", self.gateway_id)
 
     async def _report_health(self) -> bool:
-        is_fit = not (self._pipeline.is_away or self.duties.dead or self._is_draining)
+        is_store_fit = not (self._pipeline.is_away or self._pipeline.is_refused)
+        if not is_store_fit:
+            self._store_unfit_at = time.monotonic()
+        unfit = tuple(self._unfit())
+        for reason in unfit:
+            if reason not in self._reported_unfit:
+                log.warning("takes no workers: %s", reason)
+        self._reported_unfit = unfit
+        is_fit = is_store_fit and not (unfit or self._is_draining)
         if self._rpc is not None:
             await self._rpc.set_health(is_fit and self._wakeups.is_subscribed)
         return False
+
+    def _unfit(self) -> Iterator[str]:
+        """What of this process does not work. After an outage of Redis it has time to find back."""
+        for name in self.duties.dead:
+            yield f"the loop {name} does not run, or does not get on"
+        if self._dispatcher.is_stuck and time.monotonic() - self._store_unfit_at > FINDS_BACK_S:
+            yield "runs are not brought to workers"
 
     # ---- messages of other gateways ----
 

@@ -31,7 +31,8 @@ def _ask(arguments: argparse.Namespace) -> ExitCode:
         raise CommandFailed(str(error), ExitCode.UNAVAILABLE) from error
     if not serving:
         raise CommandFailed(
-            f"the gateway at {arguments.target} takes no workers: it drains, its Redis is away or a loop has died",
+            f"the gateway at {arguments.target} takes no workers: "
+            "it drains, its Redis is away or refuses calls, or something in it does not get on; its log says which",
             ExitCode.UNAVAILABLE,
         )
     write("serving")

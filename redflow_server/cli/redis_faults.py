@@ -10,7 +10,10 @@ from redflow_server.cli.faults import CommandFailed
 from redflow_server.domain.errors import StoreUnavailable
 
 # The store has one exception for both; only the words of Redis and Valkey tell them apart.
-_RIGHTS: Final = re.compile(r"no permissions|invalid username-password pair|authentication required", re.IGNORECASE)
+_RIGHTS: Final = re.compile(
+    r"no permissions|invalid username-password pair|authentication required|user executing the script can't run",
+    re.IGNORECASE,
+)
 
 
 def redis_fault(error: StoreUnavailable, who: str) -> CommandFailed:

@@ -34,6 +34,8 @@ CLAIM_LANES: Final = 64
 CLAIM_RUNS: Final = 128
 CLAIM_ALL: Final = 16
 MAX_UNSERVED: Final = 1000
+STUCK_S: Final = 20.0
+"""A claim is answered or refused sooner, and lanes are looked at anew every second."""
 INLINE_BYTES: Final = 512 * 1024
 INLINE_VALUE_BYTES: Final = 64 * 1024
 """Values of steps that come with an assignment: in all, and each. Others come when the handler asks for them."""
@@ -66,6 +68,8 @@ class Dispatcher:
         self._sessions: deque[WorkerSession] = deque()
         self._is_awake = False
         self._deliveries: set[asyncio.Task[None]] = set()
+        self._asked_at: deque[float] = deque()
+        self._looked_at = time.monotonic()
         self.unserved: dict[Lane, float] = {}
         """Lanes that have filled, whose queue a worker here asked for by name and whose workflow none here has, by
         when that was first heard."""
@@ -168,10 +172,17 @@ class Dispatcher:
             self._is_awake = True
             asyncio.get_running_loop().call_soon(self._dispatch)
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether workers get nothing from here any more: a claim is not answered, or nobody looks at lanes."""
+        oldest = min(self._looked_at, self._asked_at[0] if self._asked_at else self._looked_at)
+        return time.monotonic() - oldest > STUCK_S
+
     # ---- claiming ----
 
     def _dispatch(self) -> None:
         self._is_awake = False
+        self._looked_at = time.monotonic()
         if self._solo_lanes:
             self._dispatch_solo(time.monotonic())
         for _ in range(len(self._sessions) if self._dirty else 0):
@@ -250,8 +261,10 @@ class Dispatcher:
         session.slots.claiming += count
         claim = Claim(session.stamp, lanes, count, new_secret(), self._timing.lease_ms)
         sent_at = now_s()
+        self._asked_at.append(asked_at := time.monotonic())
 
         def claimed(future: asyncio.Future[Claimed]) -> None:
+            self._asked_at.remove(asked_at)
             answer = self._answer(future)
             told(answer)
             if answer is not None:

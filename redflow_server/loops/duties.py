@@ -91,8 +91,8 @@ class Duties:
 
     @property
     def dead(self) -> tuple[str, ...]:
-        """The loops that should run and do not."""
-        return tuple(loop.name for loop in self.loops if not loop.is_alive)
+        """The loops that should run and do not, be it that a pass of theirs does not end."""
+        return tuple(loop.name for loop in self.loops if loop.is_stuck or not loop.is_alive)
 
     def start(self) -> None:
         """Starts all loops."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
@@ -11,6 +12,8 @@ from typing import Final
 from redflow_server.telemetry import Telemetry
 
 MAX_BACKOFF_S: Final = 5.0
+STUCK_S: Final = 20.0
+"""No pass takes so long: what it asks of the store is answered or refused sooner."""
 
 
 class Loop:
@@ -32,6 +35,12 @@ class Loop:
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._failures = 0
+        self._began_at: float | None = None
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether its pass does not come to an end."""
+        return self._began_at is not None and time.monotonic() - self._began_at > STUCK_S
 
     @property
     def is_alive(self) -> bool:
@@ -62,12 +71,15 @@ class Loop:
                 await self._rest()
 
     async def _pass(self) -> bool:
+        self._began_at = time.monotonic()
         try:
             has_more = await self._tick()
         except Exception as error:  # a duty goes on whatever a pass meets; it is logged, counted and backs off
             self._failures += 1
             self._telemetry.fault(f"loop {self.name}", error)
             return False
+        finally:
+            self._began_at = None
         self._failures = 0
         return has_more
 

@@ -16,6 +16,9 @@ from redflow_server.store.wire import Dial
 MINIMUM: Final = {"redis": (6, 2), "valkey": (7, 2)}
 
 
+UNKNOWN: Final = "unknown"
+
+
 class Persistence(StrEnum):
     """What an acknowledgement survives."""
 
@@ -67,7 +70,7 @@ class Admin:
         persistence = Persistence.MEMORY if save == b"" else Persistence.SNAPSHOT
         if info.get("aof_enabled"):
             persistence = Persistence.AOF_ALWAYS if fsync == b"always" else Persistence.AOF_EVERYSEC
-        policy = str(info.get("maxmemory_policy", "unknown"))
+        policy = str(info.get("maxmemory_policy", UNKNOWN))
         return RedisReport(
             name=name,
             version=version,
@@ -127,8 +130,10 @@ def _problems(
         found.append(Problem("this is a node of a Redis Cluster, which is not supported", is_fatal=True))
     if info.get("role") == "slave":
         found.append(Problem("this is a read-only replica; connect to its primary", is_fatal=True))
-    policy = str(info.get("maxmemory_policy", "unknown"))
-    if int(info.get("maxmemory", 0)) > 0 and policy != "noeviction":
+    policy = str(info.get("maxmemory_policy", UNKNOWN))
+    if policy == UNKNOWN:
+        found.append(Problem("cannot read maxmemory-policy: see to it that it is noeviction", is_fatal=False))
+    elif int(info.get("maxmemory", 0)) > 0 and policy != "noeviction":
         sentence = f"maxmemory-policy is {policy}: runs would be evicted when memory is full; set noeviction"
         found.append(Problem(sentence, is_fatal=not accepts_eviction))
     if persistence is Persistence.MEMORY:

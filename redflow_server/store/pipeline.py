@@ -20,7 +20,8 @@ from typing import Any, Final, TypeVar
 
 import hiredis
 
-from redflow_server.domain.errors import StoreFull, StoreUnavailable
+from redflow_server.domain.errors import StoreUnavailable
+from redflow_server.store.refusals import Refusals, code_of, refusal_of
 from redflow_server.store.scripts import Script
 from redflow_server.store.wire import Argument, BrokenWire, Dial, Reply, Wire, end, pack
 
@@ -39,19 +40,8 @@ ANSWER_TIMEOUT_S: Final = 10.0
 REDIAL_S: Final = (0.02, 0.1, 0.25, 0.5, 1.0)
 PATIENCE_TRIES: Final = 3
 """Calls wait through so many failed dials, about a third of a second, before they fail."""
-
-_AWAY: Final = (
-    "LOADING",
-    "BUSY",
-    "MASTERDOWN",
-    "READONLY",
-    "MISCONF",
-    "TRYAGAIN",
-    "CLUSTERDOWN",
-    "UNBLOCKED",
-    "NOREPLICAS",
-)
-
+PATIENCE_S: Final = 2.0
+"""And for so long where a dial is not answered at all."""
 
 class ScriptFault(Exception):
     """A script raised: a fault of ours, or of a hand that wrote into our keys."""
@@ -98,7 +88,8 @@ class Pipeline:
         self._under_way: deque[Batch] = deque()
         self._wire: Wire | None = None
         self._is_spoiled = False
-        self._is_away = False
+        self._away_because: str | None = None
+        self._refusals = Refusals()
         self._is_stopped = False
         self._dialing: asyncio.Task[None] | None = None
         self._too_late: asyncio.TimerHandle | None = None
@@ -106,7 +97,12 @@ class Pipeline:
     @property
     def is_away(self) -> bool:
         """Whether Redis was unreachable when last tried."""
-        return self._is_away
+        return self._away_because is not None
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether Redis is there, and has refused work of late."""
+        return self._refusals.keep_from_work
 
     async def start(self) -> None:
         """Connects and loads the scripts. Raises StoreUnavailable."""
@@ -137,7 +133,7 @@ class Pipeline:
         `run_id` is the run whose calls keep their order, `payload_bytes` about how large the arguments are.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        if self._is_stopped or self._is_away or len(self._queue) >= QUEUE_CALLS:
+        if self._is_stopped or self.is_away or len(self._queue) >= QUEUE_CALLS:
             future.set_exception(StoreUnavailable())
             return future
         script = self._scripts[name]
@@ -209,6 +205,9 @@ class Pipeline:
         else:
             self._under_way.remove(batch)
             self._set_time()
+            if self._refusals:
+                scripts = (command.calls[0].script.name for command in batch.commands)
+                self._refusals.answered(zip(scripts, asked.result(), strict=True))
             self._send_again(self._settle(batch.commands, asked.result()))
             self._wake()
 
@@ -276,19 +275,16 @@ class Pipeline:
             # All are loaded, not only this one: else a later call of the same run could pass an earlier one.
             self._is_spoiled = True
             return True
-        error: Exception
-        refused_for_now = message.startswith(_AWAY)
-        if "OOM" in message[:200] and "maxmemory" in message:
-            error = StoreFull()
-        elif refused_for_now:
-            error = StoreUnavailable(f"Redis refuses for now: {message}")
-            if message.startswith("READONLY"):
-                self._is_spoiled = True
-        else:
-            error = ScriptFault(f"{call.script.name}: {message}")
-        self._fail([call], error)
-        if refused_for_now:
-            self._fail_behind([call], error)
+        refusal = refusal_of(message)
+        if refusal is None:
+            self._fail([call], ScriptFault(f"{call.script.name}: {message}"))
+            return False
+        self._refusals.met(call.script.name, message)
+        # Another server may be the primary by now, or this connection is not logged in any more.
+        self._is_spoiled = self._is_spoiled or code_of(message) in ("READONLY", "NOAUTH")
+        self._fail([call], refusal)
+        if isinstance(refusal, StoreUnavailable):
+            self._fail_behind([call], refusal)
         return False
 
     def _lost(self, again: list[Call], unanswered: list[Call]) -> None:
@@ -307,21 +303,26 @@ class Pipeline:
         self._dialing = asyncio.create_task(self._dial_until_connected(), name="store-dial")
 
     async def _dial_until_connected(self) -> None:
-        for number, delay_s in zip(count(), chain((0.0, *REDIAL_S), repeat(REDIAL_S[-1])), strict=False):
-            await asyncio.sleep(delay_s)
-            try:
-                self._wire = await self._connect()
-                break
-            except (OSError, StoreUnavailable) as error:
-                if number == PATIENCE_TRIES:
-                    self._went_away(error)
+        silent = StoreUnavailable("Redis does not answer")
+        impatient = asyncio.get_running_loop().call_later(PATIENCE_S, self._went_away, silent)
+        try:
+            for number, delay_s in zip(count(), chain((0.0, *REDIAL_S), repeat(REDIAL_S[-1])), strict=False):
+                await asyncio.sleep(delay_s)
+                try:
+                    self._wire = await self._connect()
+                    break
+                except (OSError, StoreUnavailable) as error:
+                    if number >= PATIENCE_TRIES:
+                        self._went_away(error)
+        finally:
+            impatient.cancel()
         self._dialing = None
         self._wake()
 
     def _went_away(self, error: Exception) -> None:
-        if not self._is_away:
+        if self._away_because != str(error):
             log.warning("redis is away: %s", error)
-        self._is_away = True
+        self._away_because = str(error)
         self._fail(self._queue, StoreUnavailable())
         self._queue.clear()
 
@@ -339,9 +340,9 @@ class Pipeline:
             if isinstance(reply, hiredis.ReplyError):
                 wire.close()
                 raise StoreUnavailable(f"Redis does not load scripts: {reply}")
-        if self._is_away:
+        if self.is_away:
             log.warning("redis is back")
-            self._is_away = False
+            self._away_because = None
         return wire
 
     def _send_again(self, calls: list[Call]) -> None:

@@ -26,6 +26,8 @@ Argument = str | bytes | int | float
 Heard = Callable[[Reply], None]
 
 CONNECT_TIMEOUT_S: Final = 5.0
+REPLY_TIMEOUT_S: Final = 5.0
+"""For what redis-py asks, such as its log-in. Some versions of it would wait for ever."""
 CANCEL_AGAIN_S: Final = 0.1
 
 
@@ -43,6 +45,7 @@ class Dial:
             decode_responses=False,
             retry=Retry(NoBackoff(), 0),
             socket_connect_timeout=CONNECT_TIMEOUT_S,
+            socket_timeout=REPLY_TIMEOUT_S,
             **({} if url.startswith("unix:") else {"socket_keepalive": True}),
         )
         try:

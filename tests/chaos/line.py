@@ -58,11 +58,18 @@ class Line:
         except OSError:
             writer.transport.abort()
             return
-        self._writers |= {writer, far_writer}
-        for source, target, direction in ((reader, far_writer, self.requests), (far_reader, writer, self.replies)):
-            pump = asyncio.create_task(self._pump(source, target, direction))
-            self._pumps.add(pump)
-            pump.add_done_callback(self._pumps.discard)
+        writers = {writer, far_writer}
+        self._writers |= writers
+        pumps = {
+            asyncio.create_task(self._pump(source, target, direction))
+            for source, target, direction in ((reader, far_writer, self.requests), (far_reader, writer, self.replies))
+        }
+        self._pumps |= pumps
+        await asyncio.wait(pumps)
+        self._pumps -= pumps
+        self._writers -= writers
+        for ended in writers:
+            ended.close()
 
     async def _pump(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, direction: Direction) -> None:
         try:
@@ -77,9 +84,6 @@ class Line:
                 target.write_eof()
         except (OSError, RuntimeError):
             target.transport.abort()
-        finally:
-            if source.at_eof() or target.is_closing():
-                self._writers.discard(target)
 
     async def __aenter__(self) -> Line:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)

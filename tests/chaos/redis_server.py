@@ -1,4 +1,6 @@
-"""A Redis on a port, which writes down what it acknowledges before it does, so that a kill loses nothing."""
+"""A Redis on a port, which writes down what it acknowledges: before it does, so that a kill loses nothing, or every
+second, which is what it does by default.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +22,23 @@ class RedisServer(Program):
     data in a folder.
     """
 
-    def __init__(self, folder: Path, password: str, *, log: Path, environment: dict[str, str]) -> None:
+    def __init__(
+        self, folder: Path, password: str, *, log: Path, environment: dict[str, str], appendfsync: str = "always"
+    ) -> None:
         super().__init__("redis", log=log, environment=environment)
         self.port = quiet_port()
         self._password = password
         self._folder = folder
+        self._appendfsync = appendfsync
         folder.mkdir()
 
     @property
     def command(self) -> list[str]:
         """The server, without snapshots."""
         binary = str(find_server())
-        durable = ("--appendonly", "yes", "--appendfsync", "always", "--save", "")
+        durable = ("--appendonly", "yes", "--appendfsync", self._appendfsync, "--save", "")
         place = ("--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder))
-        return [binary, *place, "--requirepass", self._password, *durable]
+        return [binary, *place, "--requirepass", self._password, "--enable-debug-command", "local", *durable]
 
     @property
     def url(self) -> str:

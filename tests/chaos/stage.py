@@ -54,12 +54,15 @@ class Stage:
 
 @dataclass(frozen=True)
 class Play:
-    """Where the processes find their prefix, workflows and journal, and where they leave logs and data."""
+    """Where the processes find their prefix, workflows and journal, and where they leave logs and data; how Redis
+    writes these down.
+    """
 
     prefix: str
     app: str
     environment: Mapping[str, str]
     folder: Path
+    appendfsync: str = "always"
 
 
 @asynccontextmanager
@@ -69,7 +72,10 @@ async def set_up(play: Play) -> AsyncIterator[Stage]:
     """
     log = play.folder / "log"
     redis_clock = Clock(play.folder / "clock of redis")
-    redis = RedisServer(play.folder / "redis", PASSWORD, log=log, environment=redis_clock.environment)
+    environment = redis_clock.environment
+    redis = RedisServer(
+        play.folder / "redis", PASSWORD, log=log, environment=environment, appendfsync=play.appendfsync
+    )
     async with AsyncExitStack() as stack:
         await redis.start()
         stack.push_async_callback(redis.kill)

@@ -239,6 +239,15 @@ async def test_a_service_that_denies_config_is_judged_by_the_rest() -> None:
     assert [problem.is_fatal for problem in report.problems] == [True]
 
 
+async def test_a_service_that_hides_its_policy_is_used_with_a_warning() -> None:
+    async with a_server_that_says(redis_version="7.0.15", role="master", aof_enabled="1") as url:
+        report = await inspect(url)
+
+    [problem] = report.problems
+    assert problem == Problem("cannot read maxmemory-policy: see to it that it is noeviction", is_fatal=False)
+    assert report.eviction_policy == "unknown"
+
+
 async def test_all_problems_are_told_at_once() -> None:
     said = {"redis_version": "6.0.1", "redis_mode": "cluster", "role": "slave"}
     async with a_server_that_says(**said, maxmemory="1000", maxmemory_policy="allkeys-lru") as url:

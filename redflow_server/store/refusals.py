@@ -1,0 +1,85 @@
+"""What Redis refuses: what an error reply means for the call, and what is said of it in the log, once.
+
+A refusal for now is one that ends without us: whoever asked may ask again. Redis 6.2 wraps the replies that a script
+meets in a sentence of its own, so the code is looked for behind that too.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Iterable
+from typing import Final
+
+import hiredis
+
+from redflow_server.domain.errors import Refusal, StoreFull, StoreUnavailable
+from redflow_server.store.wire import Reply
+
+log = logging.getLogger("redflow.store")
+
+FULL: Final = "OOM"
+_FOR_NOW: Final = frozenset(
+    {
+        *("LOADING", "BUSY", "MASTERDOWN", "READONLY", "MISCONF", "NOREPLICAS", "TRYAGAIN", "CLUSTERDOWN", "UNBLOCKED"),
+        *("NOAUTH", "WRONGPASS", "NOPERM"),
+    }
+)
+_CODE: Final = re.compile(r"(?:.*?@user_script: ?\d+: -)?([A-Z]+) ")
+# What a script of ours meets has no code of its own, whichever the version.
+_RIGHTS: Final = re.compile(r"The user executing the script can't run|ACL failure in script")
+LASTS_S: Final = 15.0
+"""A refusal that nobody has met again for so long may be over."""
+
+
+def code_of(message: str) -> str:
+    """The code of an error reply, such as READONLY; NOPERM where a user lacks a right inside of a script."""
+    if _RIGHTS.search(message):
+        return "NOPERM"
+    found = _CODE.match(message)
+    return found[1] if found else ""
+
+
+def refusal_of(message: str) -> Refusal | None:
+    """What a caller is told of an error reply; None when it is a fault."""
+    code = code_of(message)
+    if code == FULL:
+        return StoreFull()
+    return StoreUnavailable(f"Redis refuses for now: {message}") if code in _FOR_NOW else None
+
+
+class Refusals:
+    """Which scripts Redis refuses at present. It is over for a script when that is answered again."""
+
+    def __init__(self) -> None:
+        self._code_of: dict[str, str] = {}
+        self._met_at = 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self._code_of)
+
+    @property
+    def keep_from_work(self) -> bool:
+        """Whether something but a start has been refused of late."""
+        is_recent = time.monotonic() - self._met_at < LASTS_S
+        return is_recent and any(code != FULL for code in self._code_of.values())
+
+    def met(self, script: str, message: str) -> None:
+        """A call of this script was refused for now."""
+        code, self._met_at = code_of(message), time.monotonic()
+        if code not in self._code_of.values():
+            log.warning("redis %s: %s", "is full" if code == FULL else "refuses calls", message)
+        self._code_of[script] = code
+
+    def answered(self, answers: Iterable[tuple[str, Reply]]) -> None:
+        """Scripts, with what was answered to calls of theirs."""
+        scripts = {script for script, reply in answers if not _refuses(reply)}
+        over = {self._code_of.pop(script) for script in scripts if script in self._code_of}
+        for code in sorted(over - set(self._code_of.values())):
+            log.warning("redis %s", "has room again" if code == FULL else f"refuses nothing with {code} any more")
+
+
+def _refuses(reply: Reply) -> bool:
+    """Whether it is an error, or that of an item is one."""
+    return any(isinstance(item, hiredis.ReplyError) for item in (reply if isinstance(reply, list) else (reply,)))
