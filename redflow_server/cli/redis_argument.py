@@ -15,6 +15,8 @@ from redflow_server.store.keys import DEFAULT_PREFIX
 DEFAULT_URL: Final = "redis://127.0.0.1:6379/0"
 
 _SCHEMES: Final = ("redis", "rediss", "unix")
+# As the store has them, which only a gateway can import; a test compares.
+SENTINEL_SCHEMES: Final = ("redis+sentinel", "rediss+sentinel")
 
 
 def add_redis(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +37,9 @@ def add_prefix(parser: argparse.ArgumentParser) -> None:
 
 
 def redis_url(came: str) -> str:
-    """Where a Redis is. Its password is never repeated."""
+    """Where a Redis is, or its sentinels are. Its password is never repeated."""
+    if came.partition("://")[0] in SENTINEL_SCHEMES:
+        return _understood(came)
     try:
         parts = urlsplit(came)
         is_url = parts.scheme in _SCHEMES and parts.port != 0 and bool(parts.hostname or parts.path)
@@ -44,7 +48,12 @@ def redis_url(came: str) -> str:
     except ValueError:
         is_url = False
     if not is_url:
-        raise refused("must be redis://HOST:PORT/DB, rediss://HOST:PORT/DB or unix:///PATH", without_password(came))
+        forms = "redis://HOST:PORT/DB, rediss://HOST:PORT/DB, unix:///PATH or redis+sentinel://HOST:PORT,HOST:PORT/SERVICE"
+        raise refused(f"must be {forms}", without_password(came))
+    return _understood(came)
+
+
+def _understood(came: str) -> str:
     from redflow_server.store.wire import Dial  # it needs the extra, and the help does not
 
     try:

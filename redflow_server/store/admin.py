@@ -136,6 +136,10 @@ def _problems(
     elif int(info.get("maxmemory", 0)) > 0 and policy != "noeviction":
         sentence = f"maxmemory-policy is {policy}: runs would be evicted when memory is full; set noeviction"
         found.append(Problem(sentence, is_fatal=not accepts_eviction))
+    # Redis names the replicas that keep up only where it is to count them.
+    if int(info.get("connected_slaves", 0)) and "min_slaves_good_slaves" not in info:
+        sentence = "min-replicas-to-write is 0: a primary that was cut off goes on, and a fail-over loses what it took"
+        found.append(Problem(sentence, is_fatal=False))
     if persistence is Persistence.MEMORY:
         found.append(Problem("nothing is persisted: what was acknowledged is lost with the Redis process", False))
     elif persistence is Persistence.SNAPSHOT:

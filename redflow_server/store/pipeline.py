@@ -40,6 +40,7 @@ ANSWER_TIMEOUT_S: Final = 10.0
 REDIAL_S: Final = (0.02, 0.1, 0.25, 0.5, 1.0)
 PATIENCE_TRIES: Final = 3
 """Calls wait through so many failed dials, about a third of a second, before they fail."""
+_FOR_ANOTHER_CONNECTION: Final = ("READONLY", "NOREPLICAS", "NOAUTH")
 PATIENCE_S: Final = 2.0
 """And for so long where a dial is not answered at all."""
 
@@ -281,7 +282,7 @@ class Pipeline:
             return False
         self._refusals.met(call.script.name, message)
         # Another server may be the primary by now, or this connection is not logged in any more.
-        self._is_spoiled = self._is_spoiled or code_of(message) in ("READONLY", "NOAUTH")
+        self._is_spoiled = self._is_spoiled or code_of(message) in _FOR_ANOTHER_CONNECTION
         self._fail([call], refusal)
         if isinstance(refusal, StoreUnavailable):
             self._fail_behind([call], refusal)

@@ -20,6 +20,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from redflow_server.domain.errors import StoreUnavailable
+from redflow_server.store.sentinels import PrimaryPool, Settings, is_sentinel_url, read_url
 
 Reply = Any  # Any: what Redis answers is typed by the script that answered
 Argument = str | bytes | int | float
@@ -32,23 +33,16 @@ CANCEL_AGAIN_S: Final = 0.1
 
 
 class Dial:
-    """Opens connections to one Redis. Its client library repeats nothing: an answer lost is not a command undone.
+    """Opens connections to one Redis, or to the primary that its sentinels name. Its client library repeats nothing: an
+    answer lost is not a command undone.
 
     A URL that redis-py does not understand, an option in its query included, raises ValueError.
     """
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._pool = ConnectionPool.from_url(
-            url,
-            protocol=2,
-            decode_responses=False,
-            retry=Retry(NoBackoff(), 0),
-            socket_connect_timeout=CONNECT_TIMEOUT_S,
-            socket_timeout=REPLY_TIMEOUT_S,
-            **({} if url.startswith("unix:") else {"socket_keepalive": True}),
-        )
         try:
+            self._pool = _pool(url)
             self._connection()
         except TypeError as error:
             option = str(error).rpartition("'")[0].rpartition("'")[2]
@@ -76,6 +70,20 @@ class Dial:
     async def close(self) -> None:
         """Closes what the client opened."""
         await self._pool.disconnect()
+        if isinstance(self._pool, PrimaryPool):
+            await self._pool.disconnect_sentinels()
+
+
+def _pool(url: str) -> ConnectionPool:
+    settings: Settings = {
+        "protocol": 2,
+        "decode_responses": False,
+        "retry": Retry(NoBackoff(), 0),
+        "socket_connect_timeout": CONNECT_TIMEOUT_S,
+        "socket_timeout": REPLY_TIMEOUT_S,
+        **({} if url.startswith("unix:") else {"socket_keepalive": True}),
+    }
+    return PrimaryPool(read_url(url), settings) if is_sentinel_url(url) else ConnectionPool.from_url(url, **settings)
 
 
 @dataclass(slots=True, eq=False)

@@ -20,17 +20,15 @@ from redflow_server.store.keys import Keys
 from redflow_server.store.snapshot import read_snapshot
 from redflow_server.store.wire import Dial
 from tests.chaos import journal
+from tests.chaos.at_work import all_are_at_work
 from tests.chaos.faults import FAULTS
 from tests.chaos.insist import insisted
 from tests.chaos.plan import Plan, Start
 from tests.chaos.rounds import Load, Report, leaves
 from tests.chaos.stage import Play, Stage, set_up
 from tests.chaos.witness import Witness, told
-from tests.eventually import eventually
 
 MAX_HELD_S: Final = 5.0
-AT_WORK_WITHIN_S: Final = 30.0
-"""A worker that lives takes work so soon after whatever it was is over."""
 CALL_S: Final = 20.0
 
 
@@ -126,19 +124,10 @@ class FaultRounds:
                 over.set()
 
     async def _all_are_at_work(self, stage: Stage, when: str) -> None:
-        """Every worker begins a handler."""
-        before = self._begun()
-        pids = [worker.program.pid for worker in stage.workers]
-        await eventually(
-            lambda: all(self._begun()[pid] > before[pid] for pid in pids),
-            within=AT_WORK_WITHIN_S,
-            saying=f"not every worker takes work {when}",
-        )
+        """Every worker begins a handler, and no process has ended."""
+        await all_are_at_work([worker.program for worker in stage.workers], self._journal, when)
         for node in stage.nodes:
             assert node.program.exit_code is None, f"{node.program.name} has ended with {node.program.exit_code} {when}"
-
-    def _begun(self) -> Counter[int]:
-        return Counter(line.pid for line in self._journal.lines() if line.event == "began")
 
     async def _check_store(self, stage: Stage, when: str) -> None:
         """What is stored keeps its invariants."""

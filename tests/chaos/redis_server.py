@@ -23,12 +23,19 @@ class RedisServer(Program):
     """
 
     def __init__(
-        self, folder: Path, password: str, *, log: Path, environment: dict[str, str], appendfsync: str = "always"
+        self,
+        folder: Path,
+        password: str,
+        *options: str,
+        log: Path,
+        environment: dict[str, str] | None = None,
+        appendfsync: str = "always",
     ) -> None:
         super().__init__("redis", log=log, environment=environment)
         self.port = quiet_port()
         self._password = password
         self._folder = folder
+        self._options = options
         self._appendfsync = appendfsync
         folder.mkdir()
 
@@ -38,7 +45,16 @@ class RedisServer(Program):
         binary = str(find_server())
         durable = ("--appendonly", "yes", "--appendfsync", self._appendfsync, "--save", "")
         place = ("--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder))
-        return [binary, *place, "--requirepass", self._password, "--enable-debug-command", "local", *durable]
+        return [
+            binary,
+            *place,
+            "--requirepass",
+            self._password,
+            "--enable-debug-command",
+            "local",
+            *durable,
+            *self._options,
+        ]
 
     @property
     def url(self) -> str:

@@ -73,9 +73,7 @@ async def set_up(play: Play) -> AsyncIterator[Stage]:
     log = play.folder / "log"
     redis_clock = Clock(play.folder / "clock of redis")
     environment = redis_clock.environment
-    redis = RedisServer(
-        play.folder / "redis", PASSWORD, log=log, environment=environment, appendfsync=play.appendfsync
-    )
+    redis = RedisServer(play.folder / "redis", PASSWORD, log=log, environment=environment, appendfsync=play.appendfsync)
     async with AsyncExitStack() as stack:
         await redis.start()
         stack.push_async_callback(redis.kill)

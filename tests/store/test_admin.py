@@ -236,7 +236,17 @@ async def test_a_service_that_denies_config_is_judged_by_the_rest() -> None:
 
     assert report.persistence is Persistence.AOF_EVERYSEC, "the weaker promise when it cannot be known"
     assert report.replicas == 2
-    assert [problem.is_fatal for problem in report.problems] == [True]
+    assert [problem.is_fatal for problem in report.problems] == [True, False]
+
+
+async def test_a_primary_that_would_go_on_without_its_replicas_is_used_with_a_warning() -> None:
+    said = {"redis_version": "7.0.15", "role": "master", "aof_enabled": "1", "maxmemory_policy": "noeviction"}
+    async with a_server_that_says(**said, connected_slaves="2") as url:
+        [problem] = (await inspect(url)).problems
+    assert not problem.is_fatal
+    assert "min-replicas-to-write is 0" in problem.sentence
+    async with a_server_that_says(**said, connected_slaves="2", min_slaves_good_slaves="2") as url:
+        assert (await inspect(url)).problems == ()
 
 
 async def test_a_service_that_hides_its_policy_is_used_with_a_warning() -> None:
