@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -32,8 +31,8 @@ async def test_a_worker_whose_handler_holds_the_gil_for_three_leases_loses_the_r
         return "by the other"
 
     with said.open("wb") as output:
-        command = [sys.executable, "-m", gil_holder.__name__, target, str(calls)]
-        holder = subprocess.Popen(command, stderr=output, stdout=output)
+        command = (sys.executable, "-m", gil_holder.__name__, target, str(calls))
+        holder = await asyncio.create_subprocess_exec(*command, stderr=output, stdout=output)
     try:
         await eventually(lambda: redis("EXISTS", keys.workflow(gil_holder.WORKFLOW)), within=20)
         handle = await client.start(hold, True)
@@ -47,10 +46,10 @@ async def test_a_worker_whose_handler_holds_the_gil_for_three_leases_loses_the_r
         await eventually(lambda: "held" in calls.read_text(), within=20, saying="the handler has not come back")
         assert await client.execute(hold, False, timeout=20) == "by the holder"
         assert await handle.get() == ended, "the late result has changed a run that had ended"
-        assert holder.poll() is None
+        assert holder.returncode is None
     finally:
         holder.kill()
-        holder.wait()
+        await holder.wait()
     assert "WARNING no gateway answered in time: 1 runs are stopped before their leases end" in said.read_text()
     assert "Traceback" not in said.read_text()
 
