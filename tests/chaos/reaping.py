@@ -40,6 +40,7 @@ from tests.chaos.redis_server import RedisServer
 from tests.eventually import eventually
 
 PREFIX: Final = "chaos"
+PASSWORD: Final = "reaping"
 TIMING: Final = Timing(lease_ms=1000)
 LANE: Final = Lane("chaos", "lost")
 DEAD: Final = Stamp("session-of-a-dead-worker", 1, "gateway-of-before")
@@ -98,7 +99,7 @@ class Reaping:
         self._number = number
         self._keys = Keys(f"{PREFIX}-{number}")
         self._report = report
-        self._dial = Dial(f"redis://127.0.0.1:{redis.port}/0")
+        self._dial = Dial(redis.url)
         place = ("--redis", self._dial.url, "--prefix", self._keys.prefix, "--port", str(quiet_port()))
         self._gateway = Program("gateway", "server", *place, "--lease", f"{TIMING.lease_ms / 1000:g}", log=log)
 
@@ -208,7 +209,7 @@ async def play(seed: int, faults: Sequence[Fault], leases: int, folder: Path) ->
     """A round for each fault; `folder` is for the log and the data of Redis."""
     report = Report(seed, len(faults), leases)
     began = time.monotonic()
-    redis = RedisServer(folder / "redis", log=folder / "log", environment={})
+    redis = RedisServer(folder / "redis", PASSWORD, log=folder / "log", environment={})
     await redis.start()
     try:
         for number, fault in enumerate(faults):
