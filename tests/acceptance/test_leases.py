@@ -20,7 +20,7 @@ RUNS = 20
 STEPS = 5
 
 
-async def test_a_worker_whose_handler_holds_the_gil_for_three_leases_loses_the_run_and_goes_on_with_others(
+async def test_a_worker_whose_handler_holds_the_gil_for_five_leases_loses_the_run_and_goes_on_with_others(
     client: Client, target: str, start_worker: StartWorker, tmp_path: Path, redis: RedisCommand, keys: Keys
 ) -> None:
     calls, said = tmp_path / "calls", tmp_path / "said"
@@ -39,6 +39,7 @@ async def test_a_worker_whose_handler_holds_the_gil_for_three_leases_loses_the_r
         await eventually(lambda: "holds" in calls.read_text(), within=20)
         other = await start_worker(hold)
         assert await handle.result(timeout=20) == "by the other"
+        assert "held" not in calls.read_text(), "the run has waited for the handler that holds the GIL"
         ended = await handle.get()
         assert (ended.attempt, ended.delivery_count) == (1, 2)
         await other.stop()

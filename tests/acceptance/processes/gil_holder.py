@@ -15,7 +15,7 @@ from tests.acceptance.processes.worker_crash import count
 
 WORKFLOW = "hold"
 QUEUE = "hold"
-HELD_US = 3_000_000
+HELD_US = 5_000_000
 
 
 async def main(target: str, log: str) -> None:
