@@ -8,11 +8,11 @@ from collections import Counter
 from pathlib import Path
 
 from redflow_sdk import Client, Context, Worker, workflow
-from redflow_server.gateway import Gateway
+from redflow_server.domain.timing import Timing
 from redflow_server.store.keys import Keys
 from tests.acceptance.processes import gil_holder
 from tests.chaos.line import Line
-from tests.conftest import StartWorker
+from tests.conftest import StartGateway, StartWorker
 from tests.eventually import eventually
 from tests.redis_command import RedisCommand
 
@@ -56,8 +56,11 @@ async def test_a_worker_whose_handler_holds_the_gil_for_five_leases_loses_the_ru
 
 
 async def test_when_answers_are_lost_again_and_again_no_step_of_a_worker_that_lives_runs_again(
-    gateway: Gateway, client: Client, redis: RedisCommand, keys: Keys
+    start_gateway: StartGateway, redis: RedisCommand, keys: Keys
 ) -> None:
+    # Long enough for the worker not to stop its handlers on a machine that is slow to answer.
+    gateway = await start_gateway(timing=Timing(lease_ms=20_000))
+    target = f"127.0.0.1:{gateway.port}"
     effects: Counter[str] = Counter()
     passed: Counter[str] = Counter()
     unheard = 0
@@ -79,7 +82,11 @@ async def test_when_answers_are_lost_again_and_again_no_step_of_a_worker_that_li
         done = [int(await redis("HGET", keys.run(handle.id), "stepsDone") or 0) for handle in handles]
         return sum(done) == effects.total()
 
-    async with Line(gateway.port) as line, Worker(f"127.0.0.1:{line.port}", workflows=[unanswered], concurrency=RUNS):
+    async with (
+        Client(target) as client,
+        Line(gateway.port) as line,
+        Worker(f"127.0.0.1:{line.port}", workflows=[unanswered], concurrency=RUNS),
+    ):
         handles = [await client.start(unanswered) for _ in range(RUNS)]
         while effects.total() < RUNS * STEPS:
             seen = effects.total()
