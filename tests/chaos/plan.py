@@ -4,13 +4,14 @@ processes are scheduled.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
 from tests.chaos.workflows import STEPS
 
 GATEWAY: Final = "gateway"
+STANDBY: Final = "second gateway"
 WORKERS: Final = ("worker 1", "worker 2")
 VICTIMS: Final = (
     (GATEWAY,),
@@ -73,6 +74,11 @@ class Plan:
     seed: int
     rounds: int
 
+    @property
+    def gateways(self) -> tuple[str, ...]:
+        """Those that there are."""
+        return (GATEWAY,)
+
     def round(self, number: int) -> Round:
         """The fault of a round."""
         block, place = divmod(number, len(VICTIMS))
@@ -92,3 +98,29 @@ class Plan:
             cancel_after_s=random.uniform(0.0, 1.0) if workflow in CANCELED else None,
             pause_s=random.uniform(0.0, 0.04),
         )
+
+
+class GatewayPlan(Plan):
+    """Two gateways die in turn, and nothing else: always the one that has the workers, which go to the other one. So
+    nobody waits for a gateway to start, and many moments can be tried.
+    """
+
+    @property
+    def gateways(self) -> tuple[str, ...]:
+        """Both."""
+        return (GATEWAY, STANDBY)
+
+    def start(self, number: int, index: int) -> Start:
+        """Fewer of them: a round is to be short on two cores."""
+        start = super().start(number, index)
+        return replace(start, pause_s=5 * start.pause_s)
+
+    def round(self, number: int) -> Round:
+        """The next kill."""
+        random = Random(f"{self.seed} fault {number}")
+        victim = self.gateways[number % len(self.gateways)]
+        return Round((victim,), aim_s=random.uniform(0, 0.3), down_s=random.uniform(0, 0.3))
+
+
+PLANS: Final = {"all": Plan, "gateways": GatewayPlan}
+"""By who is killed."""

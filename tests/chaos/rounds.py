@@ -23,7 +23,7 @@ from redflow_server.store.invariants import check
 from redflow_server.store.keys import Keys
 from redflow_server.store.wire import Dial
 from tests.chaos import journal
-from tests.chaos.plan import GATEWAY, WORKERS, Plan
+from tests.chaos.plan import PLANS, WORKERS, Plan
 from tests.chaos.processes import Program, quiet_port
 from tests.eventually import eventually
 
@@ -82,13 +82,17 @@ class Rounds:
         self._journal = journal.Journal(folder / "journal")
         self._report = Report(plan.seed, plan.rounds)
         self._load = make_load(self._report, self._journal)
-        self._target = f"127.0.0.1:{quiet_port()}"
+        self._ports = {name: quiet_port() for name in plan.gateways}
+        # gRPC takes the first of several addresses that answers, and the next one when that is gone.
+        self._target = "ipv4:" + ",".join(f"127.0.0.1:{port}" for port in self._ports.values())
+        self._lines_before = 0
+        """How long the journal was when the last victims had been started again."""
         self._programs = {program.name: program for program in self._make_programs(folder / "log")}
 
     def _make_programs(self, log: Path) -> Iterator[Program]:
         store = ("--redis", self._url, "--prefix", self._keys.prefix)
-        port = self._target.rpartition(":")[2]
-        yield Program(GATEWAY, "server", *store, "--port", port, "--lease", str(LEASE_S), log=log)
+        for name, port in self._ports.items():
+            yield Program(name, "server", *store, "--port", str(port), "--lease", str(LEASE_S), log=log)
         settings = ("--target", self._target, "--concurrency", str(SLOTS), "--drain-grace", str(DRAIN_GRACE_S))
         work = ("worker", "run", self._load.app, *settings)
         for name in WORKERS:
@@ -132,6 +136,7 @@ class Rounds:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._load.start_runs(number, client, over))
             try:
+                await eventually(self._all_listen, within=READY_S, saying=f"a gateway is not there in round {number}")
                 await eventually(
                     lambda: self._have_work(victims),
                     within=READY_S,
@@ -146,14 +151,27 @@ class Rounds:
                 await asyncio.sleep(fault.down_s)
                 for victim in victims:
                     await victim.start()
+                self._lines_before = len(self._journal.lines())
             finally:
                 over.set()
 
+    async def _all_listen(self) -> bool:
+        """Whether every gateway takes connections."""
+        for port in self._ports.values():
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                return False
+            writer.close()
+        return True
+
     def _have_work(self, victims: list[Program]) -> bool:
-        """Whether a kill of these would take work from each worker among them, and from some worker at least."""
+        """Whether a kill of these would take work from each worker among them, and from some worker at least: without
+        one among them, workers have to have got or recorded something since the last fault.
+        """
         workers = [victim for victim in victims if victim.name in WORKERS]
         if not workers:
-            return any(self._journal.in_hand(self._programs[name].pid) for name in WORKERS)
+            return any(line.event in ("began", "passed") for line in self._journal.lines()[self._lines_before :])
         return all(self._journal.in_hand(worker.pid) for worker in workers)
 
     def _is_running(self, program: Program) -> bool:
@@ -204,6 +222,7 @@ def _store(url: str | None, folder: Path) -> Iterator[str]:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of every command that plays rounds."""
     parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--victims", choices=list(PLANS), default="all", help="who is killed (%(default)s)")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="by chance; it is in the report")
     parser.add_argument("--keep", type=Path, help="an empty folder for the journal, the log and the store's data")
     parser.add_argument("--redis", metavar="URL", help="instead of an embedded store")
@@ -229,7 +248,7 @@ def play(options: argparse.Namespace, make: Callable[[Plan, Place], Rounds]) -> 
         folder.mkdir(parents=True, exist_ok=True)
         with _store(options.redis, folder) as url:
             for part, first in enumerate(range(0, options.rounds, PART_ROUNDS)):
-                plan = Plan(options.seed + part, min(PART_ROUNDS, options.rounds - first))
+                plan = PLANS[options.victims](options.seed + part, min(PART_ROUNDS, options.rounds - first))
                 place = Place(url, f"{options.prefix}-{part}", folder / f"part-{part}")
                 place.folder.mkdir()
                 _add(total, asyncio.run(make(plan, place).run()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos.plan import CANCELED, SHARES, VICTIMS, Plan
+from tests.chaos.plan import CANCELED, GATEWAY, SHARES, STANDBY, VICTIMS, GatewayPlan, Plan
 
 
 def test_a_seed_draws_the_same_again_and_another_seed_something_else() -> None:
@@ -38,3 +38,10 @@ def test_the_load_has_every_workflow_with_and_without_keys_at_once_and_later() -
     assert {start.key is None for start in starts} == {True, False}
     assert {start.delay_s > 0 for start in starts} == {True, False}
     assert all((start.cancel_after_s is None) == (start.workflow not in CANCELED) for start in starts)
+
+
+def test_when_gateways_die_they_do_so_in_turn_and_both_are_there() -> None:
+    plan = GatewayPlan(7, 6)
+    assert plan.gateways == (GATEWAY, STANDBY)
+    assert [plan.round(number).victims for number in range(6)] == [(GATEWAY,), (STANDBY,)] * 3
+    assert plan.round(3) == GatewayPlan(7, 6).round(3)

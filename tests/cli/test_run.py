@@ -108,6 +108,24 @@ async def test_start_passes_on_what_it_is_told_about_the_run(here: Run, client: 
     assert again == {"id": run.id, "workflow": "w", "created": False, "input_differs": True}
 
 
+async def test_who_holds_a_key_is_shown_and_a_start_with_a_short_window_sets_it_free(here: Run) -> None:
+    of_key = ("run", "start", "w", "--queue", "q", "--idempotency-key", "order-2", "-o", "json")
+    holder = (await here(*of_key)).json["id"]
+    await here("run", "cancel", holder)
+    [listed] = (await here("run", "list", "--workflow", "w", "-o", "json")).json["runs"]
+    assert (listed["id"], listed["idempotency_key"], listed["status"]) == (holder, "order-2", "canceled")
+    again = (await here(*of_key, "--idempotency-ttl", "0.001")).json
+    assert (again["id"], again["created"]) == (holder, False)
+    new = await eventually(lambda: started_anew(here, of_key))
+    assert new != holder
+
+
+async def started_anew(here: Run, arguments: tuple[str, ...]) -> str | None:
+    """The id of a run, unless an earlier one has answered."""
+    started = (await here(*arguments, "--idempotency-ttl", "0.001")).json
+    return started["id"] if started["created"] else None
+
+
 async def test_start_with_a_delay_schedules_the_run_from_now(here: Run, client: Client) -> None:
     before = datetime.now(UTC)
     started = (await here("run", "start", "w", "--queue", "q", "--delay", "3600", "-o", "json")).json
