@@ -48,7 +48,9 @@ def redis_url(came: str) -> str:
     except ValueError:
         is_url = False
     if not is_url:
-        forms = "redis://HOST:PORT/DB, rediss://HOST:PORT/DB, unix:///PATH or redis+sentinel://HOST:PORT,HOST:PORT/SERVICE"
+        forms = (
+            "redis://HOST:PORT/DB, rediss://HOST:PORT/DB, unix:///PATH or redis+sentinel://HOST:PORT,HOST:PORT/SERVICE"
+        )
         raise refused(f"must be {forms}", without_password(came))
     return _understood(came)
 

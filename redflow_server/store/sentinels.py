@@ -15,7 +15,9 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from redis.asyncio.connection import parse_url
+from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import MasterNotFoundError, Sentinel, SentinelConnectionPool
+from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as NoConnection
 from redis.exceptions import ResponseError
 
@@ -82,9 +84,10 @@ class PrimaryPool(SentinelConnectionPool):
 
     def __init__(self, watched: Watched, settings: Settings) -> None:
         """`settings` are for connections to Redis, beside those of the URL."""
-        ask = {"socket_connect_timeout": ASK_TIMEOUT_S, "socket_timeout": ASK_TIMEOUT_S, **watched.sentinel_settings}
+        patience = {"socket_connect_timeout": ASK_TIMEOUT_S, "socket_timeout": ASK_TIMEOUT_S}
+        ask = {"retry": Retry(NoBackoff(), 0), **patience, **watched.sentinel_settings}
         sentinels = Sentinel(watched.sentinels, sentinel_kwargs=ask)  # type: ignore[no-untyped-call]  # redis-py
-        super().__init__(watched.service, sentinels, **settings, **watched.redis_settings)  # type: ignore[no-untyped-call]  # redis-py
+        super().__init__(watched.service, sentinels, **{**settings, **watched.redis_settings})  # type: ignore[no-untyped-call]  # redis-py
         self._watched = watched
 
     async def get_master_address(self) -> tuple[str, int]:
