@@ -65,7 +65,8 @@ class Dispatcher:
         self._dirty: dict[Lane, LaneMark] = {}
         self._solo_lanes = SoloLanes(lambda session: bool(self._worth_claiming(session)))
         self._lanes_of: defaultdict[str, set[Lane]] = defaultdict(set)
-        self._sessions: deque[WorkerSession] = deque()
+        self._sessions: dict[WorkerSession, None] = {}
+        """In the order in which they have their turn."""
         self._is_awake = False
         self._deliveries: set[asyncio.Task[None]] = set()
         self._asked_at: deque[float] = deque()
@@ -81,7 +82,7 @@ class Dispatcher:
 
     def join(self, session: WorkerSession) -> None:
         """The session serves its lanes from now on."""
-        self._sessions.append(session)
+        self._sessions[session] = None
         for lane in session.lanes:
             mark = self._marks.setdefault(lane, LaneMark())
             mark.sessions.add(session)
@@ -98,7 +99,7 @@ class Dispatcher:
         """The session serves no lane any more."""
         if session not in self._sessions:
             return
-        self._sessions.remove(session)
+        del self._sessions[session]
         self._asked_queues.subtract(session.opening.queues)
         self._asked_queues = +self._asked_queues
         self.unserved = {lane: at for lane, at in self.unserved.items() if lane.queue in self._asked_queues}
@@ -185,18 +186,19 @@ class Dispatcher:
         self._looked_at = time.monotonic()
         if self._solo_lanes:
             self._dispatch_solo(time.monotonic())
-        for _ in range(len(self._sessions) if self._dirty else 0):
-            session = self._sessions[0]
-            self._sessions.rotate(-1)
+        for session in tuple(self._sessions) if self._dirty else ():
             # Not all slots at once: the worker works on one part while the next is on its way.
             count = min(session.free_slots, CLAIM_RUNS, max(CLAIM_ALL, session.slots.limit // 2))
             lanes = self._worth_claiming(session) if count else ()
             if lanes:
+                # It stands last now: under a load that one could carry, the others work as much.
+                del self._sessions[session]
+                self._sessions[session] = None
                 self._claim(session, lanes, count)
 
     def _dispatch_solo(self, now: float) -> None:
         if unknown := tuple(islice(self._solo_lanes.to_look_into(now), CLAIM_LANES)):
-            self._claim_solo(self._sessions[0], unknown, 0)
+            self._claim_solo(next(iter(self._sessions)), unknown, 0)
         for lane, session in self._solo_lanes.rooms(now):
             self._claim_solo(session, (lane,), 1)
 

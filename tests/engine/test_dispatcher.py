@@ -226,6 +226,17 @@ async def test_many_sessions_on_many_lanes_get_every_run_once_and_never_more_tha
         assert (slots.held, slots.claiming, slots.free) == ({}, 0, slots.limit)
 
 
+async def test_workers_have_their_turn_under_a_load_that_one_could_carry(
+    engine: Engine, store: Store, open_worker: OpenWorker
+) -> None:
+    workers = [await open_worker(engine, slot_limit=8) for _ in range(3)]
+    for number in range(1, 10):
+        await enqueue_one(store)
+        await tell_of_lanes(store, engine)
+        await eventually(lambda number=number: sum(len(worker.assignments) for worker in workers) == number)
+    assert [len(worker.assignments) for worker in workers] == [3, 3, 3]
+
+
 @pytest.mark.parametrize(("lane_count", "slots"), [(2, 1), (5, 3), (64, 1), (100, 1), (100, 30)])
 async def test_lanes_have_their_turn_so_that_a_full_one_does_not_keep_others_waiting(
     engine: Engine, store: Store, open_worker: OpenWorker, lane_count: int, slots: int
