@@ -329,18 +329,18 @@ class Pipeline:
 
     async def _connect(self) -> Wire:
         wire = await self._dial.wire()
+        scripts = [pack("SCRIPT", "LOAD", script.source) for script in self._scripts.values()]
         try:
-            async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                replies = await wire.ask(
-                    (pack("SCRIPT", "LOAD", script.source) for script in self._scripts.values()), len(self._scripts)
-                )
-        except (BrokenWire, TimeoutError) as error:
+            # Some versions hang up on scripts of one that is not logged in, without a word.
+            for commands in ([pack("PING")], scripts):
+                async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                    replies = await wire.ask(commands, len(commands))
+                if error := next((reply for reply in replies if isinstance(reply, hiredis.ReplyError)), None):
+                    wire.close()
+                    raise StoreUnavailable(f"Redis refuses a gateway: {error}")
+        except (BrokenWire, TimeoutError) as broken:
             wire.close()
-            raise StoreUnavailable("Redis does not answer") from error
-        for reply in replies:
-            if isinstance(reply, hiredis.ReplyError):
-                wire.close()
-                raise StoreUnavailable(f"Redis does not load scripts: {reply}")
+            raise StoreUnavailable("Redis does not answer") from broken
         if self.is_away:
             log.warning("redis is back")
             self._away_because = None

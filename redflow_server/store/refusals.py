@@ -23,7 +23,7 @@ FULL: Final = "OOM"
 _FOR_NOW: Final = frozenset(
     {
         *("LOADING", "BUSY", "MASTERDOWN", "READONLY", "MISCONF", "NOREPLICAS", "TRYAGAIN", "CLUSTERDOWN", "UNBLOCKED"),
-        *("NOAUTH", "WRONGPASS", "NOPERM"),
+        *("NOAUTH", "WRONGPASS", "NOPERM", "NOSCRIPT"),
     }
 )
 _CODE: Final = re.compile(r"(?:.*?@user_script: ?\d+: -)?([A-Z]+) ")
