@@ -44,6 +44,7 @@ _FOR_ANOTHER_CONNECTION: Final = ("READONLY", "NOREPLICAS", "NOAUTH")
 PATIENCE_S: Final = 2.0
 """And for so long where a dial is not answered at all."""
 
+
 class ScriptFault(Exception):
     """A script raised: a fault of ours, or of a hand that wrote into our keys."""
 

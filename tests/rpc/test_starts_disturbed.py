@@ -68,7 +68,11 @@ async def test_a_call_whose_answer_was_not_waited_for_has_started_one_run_at_mos
     """The store is stopped for longer than an answer may take: afterwards it does what is in its sockets, and what the
     gateway has sent again.
     """
-    worker = await open_worker("w", a_definition("listener", queue="other", event_triggers=[workflow_pb2.EventTrigger(event_name="e")]), slot_limit=20)
+    worker = await open_worker(
+        "w",
+        a_definition("listener", queue="other", event_triggers=[workflow_pb2.EventTrigger(event_name="e")]),
+        slot_limit=20,
+    )
     held = [await calls.start(), await calls.start()]
     taken = [await worker.take(), await worker.take()]
     await worker.say(capacity=pb.Capacity(slot_limit=0))
@@ -104,4 +108,3 @@ async def test_a_call_whose_answer_was_not_waited_for_has_started_one_run_at_mos
         pb.ITEM_STATUS_DUPLICATE,
     }
     assert {(await calls.run(run_id)).attempt for run_id in held} == {1}
-
