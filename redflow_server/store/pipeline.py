@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 import hiredis
 
 from redflow_server.domain.errors import StoreUnavailable
-from redflow_server.store.refusals import Refusals, code_of, refusal_of
+from redflow_server.store.refusals import ENDS_CONNECTION, Refusals, code_of, refusal_of
 from redflow_server.store.scripts import Script
 from redflow_server.store.wire import Argument, BrokenWire, Dial, Reply, Wire, end, pack
 
@@ -40,7 +40,6 @@ ANSWER_TIMEOUT_S: Final = 10.0
 REDIAL_S: Final = (0.02, 0.1, 0.25, 0.5, 1.0)
 PATIENCE_TRIES: Final = 3
 """Calls wait through so many failed dials, about a third of a second, before they fail."""
-_FOR_ANOTHER_CONNECTION: Final = ("READONLY", "NOREPLICAS", "NOAUTH")
 PATIENCE_S: Final = 2.0
 """And for so long where a dial is not answered at all."""
 
@@ -282,8 +281,7 @@ class Pipeline:
             self._fail([call], ScriptFault(f"{call.script.name}: {message}"))
             return False
         self._refusals.met(call.script.name, message)
-        # Another server may be the primary by now, or this connection is not logged in any more.
-        self._is_spoiled = self._is_spoiled or code_of(message) in _FOR_ANOTHER_CONNECTION
+        self._is_spoiled = self._is_spoiled or code_of(message) in ENDS_CONNECTION
         self._fail([call], refusal)
         if isinstance(refusal, StoreUnavailable):
             self._fail_behind([call], refusal)
@@ -330,18 +328,18 @@ class Pipeline:
 
     async def _connect(self) -> Wire:
         wire = await self._dial.wire()
+        scripts = [pack("SCRIPT", "LOAD", script.source) for script in self._scripts.values()]
         try:
-            async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                replies = await wire.ask(
-                    (pack("SCRIPT", "LOAD", script.source) for script in self._scripts.values()), len(self._scripts)
-                )
-        except (BrokenWire, TimeoutError) as error:
+            # Some versions hang up on scripts of one that is not logged in, without a word.
+            for commands in ([pack("PING")], scripts):
+                async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                    replies = await wire.ask(commands, len(commands))
+                if error := next((reply for reply in replies if isinstance(reply, hiredis.ReplyError)), None):
+                    wire.close()
+                    raise StoreUnavailable(f"Redis refuses a gateway: {error}")
+        except (BrokenWire, TimeoutError) as broken:
             wire.close()
-            raise StoreUnavailable("Redis does not answer") from error
-        for reply in replies:
-            if isinstance(reply, hiredis.ReplyError):
-                wire.close()
-                raise StoreUnavailable(f"Redis does not load scripts: {reply}")
+            raise StoreUnavailable("Redis does not answer") from broken
         if self.is_away:
             log.warning("redis is back")
             self._away_because = None

@@ -23,9 +23,11 @@ FULL: Final = "OOM"
 _FOR_NOW: Final = frozenset(
     {
         *("LOADING", "BUSY", "MASTERDOWN", "READONLY", "MISCONF", "NOREPLICAS", "TRYAGAIN", "CLUSTERDOWN", "UNBLOCKED"),
-        *("NOAUTH", "WRONGPASS", "NOPERM"),
+        *("NOAUTH", "WRONGPASS", "NOPERM", "NOSCRIPT"),
     }
 )
+ENDS_CONNECTION: Final = frozenset({"READONLY", "NOREPLICAS", "NOAUTH"})
+"""Another server may be the primary by now, or the connection is not logged in any more: the next one may do."""
 _CODE: Final = re.compile(r"(?:.*?@user_script: ?\d+: -)?([A-Z]+) ")
 # What a script of ours meets has no code of its own, whichever the version.
 _RIGHTS: Final = re.compile(r"The user executing the script can't run|ACL failure in script")

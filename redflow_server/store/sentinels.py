@@ -9,7 +9,7 @@ for Redis, as redis-py takes them in its URLs. redis-py has no such URL; other p
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
@@ -79,31 +79,41 @@ def _address(one: str) -> tuple[str, int]:
     return parts.hostname, parts.port or DEFAULT_PORT
 
 
-class PrimaryPool(SentinelConnectionPool):
-    """Connections to the primary: each that is opened asks the sentinels anew."""
+class _Sentinels(Sentinel):
+    """As redis-py asks them, with an error that says who was asked and what for, and no more."""
 
-    def __init__(self, watched: Watched, settings: Settings) -> None:
-        """`settings` are for connections to Redis, beside those of the URL."""
-        patience = {"socket_connect_timeout": ASK_TIMEOUT_S, "socket_timeout": ASK_TIMEOUT_S}
-        ask = {"retry": Retry(NoBackoff(), 0), **patience, **watched.sentinel_settings}
-        sentinels = Sentinel(watched.sentinels, sentinel_kwargs=ask)  # type: ignore[no-untyped-call]  # redis-py
-        super().__init__(watched.service, sentinels, **{**settings, **watched.redis_settings})  # type: ignore[no-untyped-call]  # redis-py
-        self._watched = watched
+    shown: str
 
-    async def get_master_address(self) -> tuple[str, int]:
-        """Where the primary is. Raises redis-py's ConnectionError, without what only confuses."""
-        watched = self._watched
+    async def discover_master(self, service_name: str) -> tuple[str, int]:
+        """Where the primary is. Raises redis-py's ConnectionError."""
+        ask: Callable[[str], Awaitable[tuple[str, int]]] = super().discover_master
         try:
-            host, port = await super().get_master_address()  # type: ignore[no-untyped-call]  # redis-py
+            return await ask(service_name)
         except MasterNotFoundError:
             raise NoConnection(
-                f"none of the sentinels {watched.shown} answers that {watched.service!r} has a primary"
+                f"none of the sentinels {self.shown} answers that {service_name!r} has a primary"
             ) from None
         except ResponseError as error:
-            raise NoConnection(f"not all of {watched.shown} are sentinels: {error}") from error
-        return str(host), int(port)
+            raise NoConnection(f"not all of {self.shown} are sentinels: {error}") from error
 
-    async def disconnect_sentinels(self) -> None:
-        """Ends what was opened for asking."""
-        for sentinel in self.sentinel_manager.sentinels:
-            await sentinel.aclose()
+
+# redis-py's are not typed.
+_make_sentinels: Final[Callable[..., _Sentinels]] = _Sentinels
+_make_pool: Final[Callable[..., SentinelConnectionPool]] = SentinelConnectionPool
+
+
+def primary_pool(watched: Watched, settings: Settings) -> SentinelConnectionPool:
+    """Connections to the primary: each that is opened asks the sentinels anew. `settings` are for those to Redis, where
+    the URL says nothing else.
+    """
+    patience = {"socket_connect_timeout": ASK_TIMEOUT_S, "socket_timeout": ASK_TIMEOUT_S}
+    ask = {"retry": Retry(NoBackoff(), 0), **patience, **watched.sentinel_settings}
+    sentinels = _make_sentinels(watched.sentinels, sentinel_kwargs=ask)
+    sentinels.shown = watched.shown
+    return _make_pool(watched.service, sentinels, **{**settings, **watched.redis_settings})
+
+
+async def disconnect_sentinels(pool: SentinelConnectionPool) -> None:
+    """Ends what was opened for asking."""
+    for sentinel in pool.sentinel_manager.sentinels:
+        await sentinel.aclose()

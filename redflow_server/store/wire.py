@@ -16,11 +16,12 @@ import hiredis
 from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from redflow_server.domain.errors import StoreUnavailable
-from redflow_server.store.sentinels import PrimaryPool, Settings, is_sentinel_url, read_url
+from redflow_server.store.sentinels import Settings, disconnect_sentinels, is_sentinel_url, primary_pool, read_url
 
 Reply = Any  # Any: what Redis answers is typed by the script that answered
 Argument = str | bytes | int | float
@@ -70,8 +71,8 @@ class Dial:
     async def close(self) -> None:
         """Closes what the client opened."""
         await self._pool.disconnect()
-        if isinstance(self._pool, PrimaryPool):
-            await self._pool.disconnect_sentinels()
+        if isinstance(self._pool, SentinelConnectionPool):
+            await disconnect_sentinels(self._pool)
 
 
 def _pool(url: str) -> ConnectionPool:
@@ -83,7 +84,7 @@ def _pool(url: str) -> ConnectionPool:
         "socket_timeout": REPLY_TIMEOUT_S,
         **({} if url.startswith("unix:") else {"socket_keepalive": True}),
     }
-    return PrimaryPool(read_url(url), settings) if is_sentinel_url(url) else ConnectionPool.from_url(url, **settings)
+    return primary_pool(read_url(url), settings) if is_sentinel_url(url) else ConnectionPool.from_url(url, **settings)
 
 
 @dataclass(slots=True, eq=False)

@@ -14,11 +14,14 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from redflow_sdk.proto.api.v1 import event_service_pb2, run_service_pb2, system_service_pb2, workflow_service_pb2
 from redflow_sdk.proto.worker.v1 import worker_pb2
+from redflow_server.domain.leases import Claim, Claimed
+from redflow_server.engine import dispatcher
 from redflow_server.gateway import Gateway
+from redflow_server.loops import loop
 from tests.conftest import StartGateway
 from tests.eventually import eventually
 from tests.rpc.calls import Calls, refused
-from tests.rpc.conftest import CallsTo
+from tests.rpc.conftest import CallsTo, OpenWorker
 
 WORKER_SERVICE = "redflow.worker.v1.WorkerService"
 FILES = (event_service_pb2, run_service_pb2, system_service_pb2, workflow_service_pb2, worker_pb2)
@@ -59,6 +62,64 @@ async def test_a_gateway_of_which_a_loop_has_died_serves_no_workers_but_is_alive
 
     await becomes(calls, WORKER_SERVICE, "NOT_SERVING")
     assert await calls.health_of("") == "SERVING"
+
+
+async def test_a_gateway_whose_claims_are_not_answered_any_more_serves_no_workers_and_says_so(
+    gateway: Gateway,
+    calls: Calls,
+    open_worker: OpenWorker,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Everything else of it works: calls are answered, loops run, Redis is there."""
+    monkeypatch.setattr(dispatcher, "STUCK_S", 1.5)
+    await open_worker("w")
+    await becomes(calls, WORKER_SERVICE, "SERVING")
+    unanswered: list[asyncio.Future[Claimed]] = []
+
+    def claim(claim: Claim) -> asyncio.Future[Claimed]:
+        unanswered.append(asyncio.get_running_loop().create_future())
+        return unanswered[-1]
+
+    monkeypatch.setattr(gateway.store, "claim", claim)
+    run_id = await calls.start()
+
+    await becomes(calls, WORKER_SERVICE, "NOT_SERVING")
+    assert await calls.status(run_id) == "queued"
+    assert caplog.text.count("takes no workers: runs are not brought to workers") == 1
+    for future in unanswered:
+        future.set_result(Claimed((), (), 0))
+    await becomes(calls, WORKER_SERVICE, "SERVING")
+
+
+async def test_a_gateway_that_does_not_look_at_lanes_any_more_serves_no_workers(
+    gateway: Gateway, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher, "STUCK_S", 1.5)
+    await becomes(calls, WORKER_SERVICE, "SERVING")
+
+    monkeypatch.setattr(gateway._dispatcher, "wake", lambda: None)
+
+    await becomes(calls, WORKER_SERVICE, "NOT_SERVING")
+
+
+async def test_a_gateway_of_which_a_pass_does_not_end_serves_no_workers_until_it_does(
+    gateway: Gateway, calls: Calls, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(loop, "STUCK_S", 0.5)
+    await becomes(calls, WORKER_SERVICE, "SERVING")
+    goes_on = asyncio.Event()
+
+    async def hangs() -> bool:
+        await goes_on.wait()
+        return False
+
+    monkeypatch.setattr(gateway.duties.look_ahead, "_tick", hangs)
+
+    await becomes(calls, WORKER_SERVICE, "NOT_SERVING")
+    assert "takes no workers: the loop timetable does not run, or does not get on" in caplog.text
+    goes_on.set()
+    await becomes(calls, WORKER_SERVICE, "SERVING")
 
 
 async def test_who_watches_the_health_hears_of_a_drain(gateway: Gateway, calls: Calls) -> None:

@@ -221,6 +221,7 @@ async def test_a_redis_that_asks_for_a_log_in_since_it_was_started_is_away_until
         "@user_script: 1: -MISCONF Redis is configured to save RDB snapshots",
         "NOPERM this user has no permissions to run the 'evalsha' command",
         "ERR The user executing the script can't run this command or subcommand script: caee, on @user_script:1.",
+        "NOSCRIPT No matching script.",
         "ERR ACL failure in script: User u has no permissions to run the 'set' command script: on @user_script:1.",
     ],
 )

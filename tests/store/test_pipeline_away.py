@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from redflow_server.domain.errors import StoreUnavailable
 from redflow_server.domain.states import RunStatus
 from redflow_server.embedded import EmbeddedStore
+from redflow_server.store import pipeline as pipeline_module
+from redflow_server.store import wire
 from redflow_server.store.pipeline import Pipeline
 from redflow_server.store.scripts import load_scripts
 from redflow_server.store.wire import Dial
@@ -82,3 +86,74 @@ async def test_a_call_after_the_end_fails_at_once_and_opens_no_connection(redis_
         call = store.enqueue(a_run())
         assert isinstance(call.exception(), StoreUnavailable)
         assert pipeline._dialing is None
+
+
+# ---- one that takes connections and says nothing, as when its host is gone, or it is stopped ----
+
+
+@pytest_asyncio.fixture
+async def silent(folder: Path) -> AsyncIterator[str]:
+    """Where such a one listens."""
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_unix_server(say_nothing, folder / "silent.sock"):
+        yield f"{folder}/silent.sock"
+
+
+async def test_calls_do_not_wait_for_a_dial_that_is_not_answered(
+    folder: Path, silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline_module, "PATIENCE_S", 0.2)
+    socket = folder / "store.sock"
+    with EmbeddedStore(folder / "data") as embedded:
+        socket.symlink_to(embedded.socket_path)
+        async with pipeline_to(f"unix://{socket}", "away") as (pipeline, store):
+            run_id = await enqueue_one(store)
+            socket.unlink()
+            socket.symlink_to(silent)
+            assert pipeline._wire is not None
+            pipeline._wire.close()
+
+            with pytest.raises(StoreUnavailable):
+                await asyncio.wait_for(store.read_run(run_id), 3)
+
+            assert pipeline.is_away
+            call = store.read_run(run_id)
+            assert call.done(), "nothing is awaited"
+            assert isinstance(call.exception(), StoreUnavailable)
+
+
+async def test_a_log_in_that_is_not_answered_ends(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the client library takes for a time-out by itself; some versions have none."""
+    monkeypatch.setattr(wire, "REPLY_TIMEOUT_S", 0.1)
+    dial = Dial(f"unix://user:secret@{silent}")
+    async with asyncio.timeout(3):
+        with pytest.raises(StoreUnavailable):
+            await dial.wire()
+    await dial.close()
+
+
+async def test_why_redis_is_away_is_said_again_when_it_has_another_reason(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with EmbeddedStore(folder / "data") as embedded:
+        socket = folder / "store.sock"
+        socket.symlink_to(embedded.socket_path)
+        async with pipeline_to(f"unix://{socket}", "away") as (pipeline, store):
+            await enqueue_one(store)
+            dial = Dial(embedded.url)
+            async with dial.client() as client:
+                socket.unlink()
+                await client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+                store.enqueue(a_run()).add_done_callback(lambda call: call.exception())
+                await eventually(lambda: pipeline.is_away, within=WITHIN_S)
+                await client.execute_command("CONFIG", "SET", "requirepass", "secret")
+                socket.symlink_to(embedded.socket_path)
+                await eventually(lambda: "uthenticat" in caplog.text, within=WITHIN_S)
+                await client.execute_command("CONFIG", "SET", "requirepass", "")
+            await eventually(lambda: not pipeline.is_away, within=WITHIN_S)
+            await dial.close()
+    assert [record.message.partition(":")[0] for record in caplog.records] == ["redis is away"] * 2 + ["redis is back"]
