@@ -11,9 +11,9 @@ from redflow_sdk import Client, Context, Worker, workflow
 from redflow_server.domain.timing import Timing
 from redflow_server.store.keys import Keys
 from tests.acceptance.processes import gil_holder
-from tests.chaos.line import Line
 from tests.conftest import StartGateway, StartWorker
 from tests.eventually import eventually
+from tests.line import Line, to_port
 from tests.redis_command import RedisCommand
 
 RUNS = 20
@@ -84,7 +84,7 @@ async def test_when_answers_are_lost_again_and_again_no_step_of_a_worker_that_li
 
     async with (
         Client(target) as client,
-        Line(gateway.port) as line,
+        Line(to_port(gateway.port)) as line,
         Worker(f"127.0.0.1:{line.port}", workflows=[unanswered], concurrency=RUNS),
     ):
         handles = [await client.start(unanswered) for _ in range(RUNS)]
@@ -96,7 +96,7 @@ async def test_when_answers_are_lost_again_and_again_no_step_of_a_worker_that_li
             await eventually(all_arrived, within=20)
             unheard += effects.total() - passed.total()
             line.cut()
-            line.mend()
+            line.let_go()
         ends = await asyncio.gather(*(handle.result(timeout=30) for handle in handles))
         runs = [await handle.get() for handle in handles]
     assert ends == [sum(range(STEPS))] * RUNS

@@ -13,9 +13,9 @@ from redflow_sdk import CanceledError, Client, Context, FailureContext, RetryPol
 from redflow_server.config import Config
 from redflow_server.gateway import Gateway
 from redflow_server.store.keys import Keys, lane_name
-from tests.acceptance.processes.link import gateway_behind_link, link_to_gateway
 from tests.conftest import StartWorker
 from tests.eventually import eventually
+from tests.line import Line, gateway_behind_line, to_port
 from tests.redis_command import RedisCommand
 
 HELD_S = 0.25
@@ -144,18 +144,18 @@ async def test_cancel_race_a_run_claimed_but_not_yet_known_to_its_gateway_is_not
     async def goes_first(ctx: Context) -> None: ...
 
     async with (
-        gateway_behind_link(config) as (far_gateway, link),
+        gateway_behind_line(config) as (far_gateway, line),
         Worker(f"127.0.0.1:{far_gateway.port}", workflows=[cancel_race_wf, goes_first], queues=["q7_race"]),
     ):
         # Then the lane of the other has been looked at, and found empty.
         await client.execute(goes_first, timeout=6)
         # Redis leases the run, and the gateway hears that it is to be canceled before it hears of the lease.
-        link.hold_replies_from(b"cancel-race-wf")
+        line.hold_replies_from(b"cancel-race-wf")
         handle = await client.start(cancel_race_wf)
         await eventually(lambda: is_leased(redis, keys, handle.id), within=4)
         assert await client.cancel_run(handle.id, reason="race") is True
         await asyncio.sleep(HELD_S)
-        link.let_go()
+        line.let_go()
 
         with pytest.raises(CanceledError, match="race"):
             await handle.result(timeout=6)
@@ -263,23 +263,23 @@ async def test_cancel_of_a_finished_run_leaves_it_unchanged(client: Client, star
 async def test_cancel_race_near_the_finish_settles_as_canceled(client: Client, gateway: Gateway) -> None:
     started = asyncio.Event()
 
-    async with link_to_gateway(gateway) as link:
+    async with Line(to_port(gateway.port)) as line:
 
         @workflow(name="cancel-late", queue="q_cancel_late")
         async def cancel_late(ctx: Context) -> dict[str, bool]:
             started.set()
             await ctx.step.run("short", asyncio.sleep, 0.1)
-            link.hold_requests()
+            line.hold_requests()
             return {"ok": True}
 
-        async with Worker(f"127.0.0.1:{link.port}", workflows=[cancel_late], queues=["q_cancel_late"]):
+        async with Worker(f"127.0.0.1:{line.port}", workflows=[cancel_late], queues=["q_cancel_late"]):
             handle = await client.start(cancel_late)
             await asyncio.wait_for(started.wait(), 4)
             await asyncio.sleep(0.08)  # the step has not long to go
 
             assert await client.cancel_run(handle.id, reason="race") is True
             await asyncio.sleep(HELD_S)
-            link.let_go()
+            line.let_go()
 
             with pytest.raises(CanceledError):
                 await handle.result(timeout=8)
@@ -292,16 +292,16 @@ async def test_cancel_race_a_cancel_while_the_result_is_under_way_wins_over_succ
 ) -> None:
     returning = asyncio.Event()
 
-    async with link_to_gateway(gateway) as link:
+    async with Line(to_port(gateway.port)) as line:
 
         @workflow(name="cancel-finalize-race", queue="q_cancel_finalize_race")
         async def cancel_finalize_race(ctx: Context) -> dict[str, bool]:
-            link.hold_requests()
+            line.hold_requests()
             returning.set()
             return {"ok": True}
 
         async with Worker(
-            f"127.0.0.1:{link.port}", workflows=[cancel_finalize_race], queues=["q_cancel_finalize_race"]
+            f"127.0.0.1:{line.port}", workflows=[cancel_finalize_race], queues=["q_cancel_finalize_race"]
         ):
             handle = await client.start(cancel_finalize_race)
             await asyncio.wait_for(returning.wait(), 5)
@@ -309,7 +309,7 @@ async def test_cancel_race_a_cancel_while_the_result_is_under_way_wins_over_succ
 
             assert await client.cancel_run(handle.id, reason="race") is True
             await asyncio.sleep(HELD_S)
-            link.let_go()
+            line.let_go()
 
             with pytest.raises(CanceledError, match="race"):
                 await handle.result(timeout=6)

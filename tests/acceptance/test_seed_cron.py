@@ -20,10 +20,10 @@ from redflow_server.config import Config
 from redflow_server.domain.states import RunStatus
 from redflow_server.gateway import Gateway
 from redflow_server.store.keys import Keys
-from tests.acceptance.processes.link import Link, gateway_behind_link
 from tests.acceptance.schedules import EverySecond, now_ms, schedule_ids
 from tests.conftest import CheckInvariants, StartWorker
 from tests.eventually import eventually
+from tests.line import Line, gateway_behind_line
 from tests.redis_command import RedisCommand
 
 PER_SECOND = "*/1 * * * * *"
@@ -87,26 +87,26 @@ async def test_cron_leader_failover_ticks_continue_after_one_worker_stops(start_
 
 @dataclass(frozen=True)
 class Scene:
-    """A gateway whose link to Redis can break, and a schedule of it."""
+    """A gateway whose line to Redis can break, and a schedule of it."""
 
     gateway: Gateway
-    link: Link
+    line: Line
     schedule_id: str
     redis: RedisCommand
     keys: Keys
 
 
 async def request_is_lost(scene: Scene) -> None:
-    scene.link.hold_requests_from(scene.schedule_id.encode())
-    await asyncio.wait_for(scene.link.holding.wait(), 5)
-    scene.link.cut()
+    scene.line.hold_requests_from(scene.schedule_id.encode())
+    await asyncio.wait_for(scene.line.holding.wait(), 5)
+    scene.line.cut()
 
 
 async def reply_is_lost(scene: Scene) -> None:
-    scene.link.hold_replies_from(scene.schedule_id.encode())
-    await asyncio.wait_for(scene.link.holding.wait(), 5)
+    scene.line.hold_replies_from(scene.schedule_id.encode())
+    await asyncio.wait_for(scene.line.holding.wait(), 5)
     await eventually(lambda: scene.redis("ZCARD", scene.keys.cron_last), saying="the run is started")
-    scene.link.cut()
+    scene.line.cut()
 
 
 async def script_fails(scene: Scene) -> None:
@@ -126,14 +126,14 @@ async def test_cron_scheduler_a_transient_enqueue_failure_does_not_drop_the_trig
     ticks: list[str] = []
     ticks_once = ticking("cron-retry", "q_cron_retry", ticks)
 
-    async with gateway_behind_link(config) as (gateway, link), Client(f"127.0.0.1:{gateway.port}") as client:
+    async with gateway_behind_line(config) as (gateway, line), Client(f"127.0.0.1:{gateway.port}") as client:
         account = EverySecond("cron-retry", client, redis, keys)
         async with account.registering():
             worker = Worker(f"127.0.0.1:{gateway.port}", workflows=[ticks_once], queues=["q_cron_retry"])
             await worker.start()
         [schedule_id] = await schedule_ids(redis, keys, "cron-retry")
 
-        await start_fails(Scene(gateway, link, schedule_id, redis, keys))
+        await start_fails(Scene(gateway, line, schedule_id, redis, keys))
 
         before = len(ticks)
         await eventually(lambda: len(ticks) > before, within=10, saying="cron tick after transient enqueue failure")
@@ -154,17 +154,17 @@ async def test_cron_scheduler_a_stale_score_does_not_enqueue_a_catch_up_burst(
         return {run_id for run_ids in runs for run_id in run_ids}
 
     async with (
-        gateway_behind_link(config) as (gateway, link),
+        gateway_behind_line(config) as (gateway, line),
         Worker(f"127.0.0.1:{gateway.port}", workflows=[ticks_once], queues=["q_cron_stale"]),
     ):
         # Where the original's test held the lock of all schedulers, this gateway does not get at the schedule.
-        link.hold_requests()
+        line.hold_requests()
         [schedule_id] = await schedule_ids(redis, keys, "cron-stale")
         before = await started()
         await redis("DEL", keys.cron_last)  # had it fired by now, a past occurrence would not be its next one
         await redis("ZADD", keys.cron_next, await now_ms(redis) - 5000, schedule_id)
         released_at_ms = await now_ms(redis)
-        link.let_go()
+        line.let_go()
 
         await asyncio.sleep(1.2)  # as long as the original counts
 

@@ -11,9 +11,9 @@ import pytest
 from redflow_sdk import Client, Context, workflow
 from redflow_server.config import Config
 from redflow_server.store.keys import Keys, lane_name
-from tests.acceptance.processes.link import gateway_behind_link
 from tests.conftest import StartWorker
 from tests.eventually import eventually
+from tests.line import gateway_behind_line
 from tests.redis_command import RedisCommand
 
 
@@ -53,18 +53,18 @@ async def test_a_slow_producer_cannot_fork_duplicate_runs_nor_leave_a_key_withou
     pointer = keys.idempotency("idem-race-fix", "race-key")
 
     async with (
-        gateway_behind_link(config) as (slow_gateway, link),
+        gateway_behind_line(config) as (slow_gateway, line),
         Client(f"127.0.0.1:{slow_gateway.port}") as slow_client,
     ):
         await start_worker(idem_race_fix, queues=["q9_race_fix"])
         # Whatever the slow gateway would do after its first command is late.
-        link.hold_replies_from(b"race-key")
+        line.hold_replies_from(b"race-key")
         starting = asyncio.create_task(slow_client.start(idem_race_fix, idempotency_key="race-key"))
         await eventually(lambda: redis("EXISTS", pointer))
         assert await redis("PTTL", pointer) > 0
         second = await client.start(idem_race_fix, idempotency_key="race-key")
         await asyncio.sleep(0.2)
-        link.let_go()
+        line.let_go()
 
         first = await starting
         assert first.id == second.id
@@ -217,10 +217,10 @@ async def test_a_start_whose_connection_to_redis_breaks_leaves_no_run_orphaned(
         ids: list[str] = await redis("ZRANGE", keys.lane(lane_name("q_enqueue_atomic", "enqueue-atomic")), 0, -1)
         return ids
 
-    async with gateway_behind_link(config) as (gateway, link), Client(f"127.0.0.1:{gateway.port}") as producer:
-        (link.hold_requests_from if lost == "the request" else link.hold_replies_from)(b"enqueue-atomic")
+    async with gateway_behind_line(config) as (gateway, line), Client(f"127.0.0.1:{gateway.port}") as producer:
+        (line.hold_requests_from if lost == "the request" else line.hold_replies_from)(b"enqueue-atomic")
         starting = asyncio.create_task(producer.start(enqueue_atomic))
-        await asyncio.wait_for(link.holding.wait(), 5)
+        await asyncio.wait_for(line.holding.wait(), 5)
         if lost == "the request":
             assert await queued() == []
         else:
@@ -228,7 +228,7 @@ async def test_a_start_whose_connection_to_redis_breaks_leaves_no_run_orphaned(
             # Nothing is left for the producer to write, whatever becomes of it.
             for index in (keys.status("queued"), keys.workflow_status("queued", "enqueue-atomic")):
                 assert await redis("ZRANGE", index, 0, -1) == [run_id]
-        link.cut()
+        line.cut()
         handle = await starting
         assert await queued() == [handle.id]
 

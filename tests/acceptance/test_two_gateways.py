@@ -49,13 +49,13 @@ from tests.acceptance import (
 )
 from tests.acceptance.family import Family
 from tests.acceptance.processes import worker_failing
-from tests.acceptance.processes.link import gateway_behind_link
 from tests.acceptance.schedules import EverySecond
 from tests.acceptance.test_seed_recovery import spawn
 from tests.acceptance.waits.seen import has_begun_to_wait
 from tests.acceptance.waits.ways import VARIABLE
 from tests.conftest import CheckInvariants, StartGateway, StartWorker
 from tests.eventually import eventually
+from tests.line import gateway_behind_line
 from tests.redis_command import RedisCommand
 
 SEEDS = (
@@ -372,7 +372,7 @@ async def test_when_one_gateway_loses_redis_its_runs_go_on_at_the_other(
 ) -> None:
     family = Family()
     there = f"127.0.0.1:{(await start_gateway()).port}"
-    async with gateway_behind_link(config) as (here, link), Client(there) as client:
+    async with gateway_behind_line(config) as (here, line), Client(there) as client:
         async with working(f"127.0.0.1:{here.port}", family.parent, family.child) as orphan:
             handle = await client.start(family.parent, 5)
             await eventually(lambda: "child begins" in family.log)
@@ -381,7 +381,7 @@ async def test_when_one_gateway_loses_redis_its_runs_go_on_at_the_other(
             await delivery(redis, keys, child_run.id)
 
             async with working(there, family.parent, family.child):
-                link.hold_requests()
+                line.hold_requests()
                 await eventually(lambda: family.log.count("child begins") == 2, within=10)
                 assert family.log == ["before", "child begins", "child is stopped", "child begins"]
                 family.may_go_on.set()
@@ -389,7 +389,7 @@ async def test_when_one_gateway_loses_redis_its_runs_go_on_at_the_other(
 
                 # What the gateway had under way reaches Redis at last, and changes nothing.
                 ended = await client.list_runs().page()
-                link.let_go()
+                line.let_go()
                 await orphan.drain()
                 assert await client.list_runs().page() == ended
         assert {(run.status, run.attempt) for run in ended} == {("succeeded", 1)}

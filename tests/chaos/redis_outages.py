@@ -94,7 +94,7 @@ async def lines_frozen(stage: Stage, seconds: float) -> None:
             direction.passes.clear()
     await asyncio.sleep(seconds)
     for node in stage.gateways:
-        node.line.mend()
+        node.line.let_go()
 
 
 async def scripts_flushed(stage: Stage, seconds: float) -> None:

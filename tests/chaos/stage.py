@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from tests.chaos.clocks import Clock
-from tests.chaos.line import Line
 from tests.chaos.processes import Program, quiet_port
 from tests.chaos.redis_server import RedisServer
+from tests.line import Line, to_port
 
 LEASE_S: Final = 3
 SLOTS: Final = 8
@@ -79,14 +79,14 @@ async def set_up(play: Play) -> AsyncIterator[Stage]:
         stack.push_async_callback(redis.kill)
         gateways, gateway_clocks, workers = [], [], []
         for number in range(GATEWAYS):
-            line = await stack.enter_async_context(Line(redis.port))
+            line = await stack.enter_async_context(Line(to_port(redis.port)))
             settings = ("--prefix", play.prefix, "--port", str(port := quiet_port()), "--lease", str(LEASE_S))
             gateway_clocks.append(clock := Clock(play.folder / f"clock of gateway {number}"))
             environment = {"REDFLOW_REDIS_URL": redis.url_by(line.port), **clock.environment}
             program = Program(f"gateway {number}", "server", *settings, log=log, environment=environment)
             gateways.append((Node(program, line), port))
         for number in range(WORKERS):
-            line = await stack.enter_async_context(Line(gateways[number % GATEWAYS][1]))
+            line = await stack.enter_async_context(Line(to_port(gateways[number % GATEWAYS][1])))
             settings = ("--target", f"127.0.0.1:{line.port}", "--concurrency", str(SLOTS), "--name", f"worker {number}")
             program = Program(
                 f"worker {number}",
@@ -95,7 +95,7 @@ async def set_up(play: Play) -> AsyncIterator[Stage]:
                 environment=dict(play.environment),
             )
             workers.append(Node(program, line))
-        client_line = await stack.enter_async_context(Line(gateways[0][1]))
+        client_line = await stack.enter_async_context(Line(to_port(gateways[0][1])))
         nodes = tuple(node for node, _ in gateways)
         stage = Stage(redis, redis_clock, tuple(gateway_clocks), nodes, tuple(workers), client_line)
         for node in stage.nodes:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 import pytest_asyncio
 
 from redflow_server.domain.leases import Lane
 from redflow_server.store.store import Store
-from tests.acceptance.processes.link import Link, link_to_redis
 from tests.builders import Changes
 from tests.engine.engine_worker import EngineWorker, an_opening
 from tests.engine.parts import Engine, Stores
+from tests.line import Line, to_redis
 
 OpenWorker = Callable[..., Awaitable[EngineWorker]]
 
@@ -33,28 +32,19 @@ def engine(store: Store) -> Engine:
 
 
 @pytest_asyncio.fixture
-async def link(redis_url: str) -> AsyncIterator[Link]:
-    """A link to Redis, for a store whose requests or replies a test holds."""
-    async with link_to_redis(redis_url) as held:
+async def line(redis_url: str) -> AsyncIterator[Line]:
+    """A line to Redis, for a store whose requests or replies a test holds."""
+    async with Line(to_redis(redis_url)) as held:
         yield held
 
 
 @pytest_asyncio.fixture
-async def linked_store(link: Link, redis_url: str, prefix: str, store: Store) -> AsyncIterator[Store]:
-    """A store behind the link. What passes it by is done through `store`."""
+async def far_store(line: Line, redis_url: str, prefix: str, store: Store) -> AsyncIterator[Store]:
+    """A store behind the line. What passes it by is done through `store`."""
     opened = Stores(redis_url, prefix)
-    yield await opened.open(redis_url=through(link, redis_url))
-    link.let_go()
+    yield await opened.open(redis_url=line.through(redis_url))
+    line.let_go()
     await opened.close()
-
-
-def through(link: Link, redis_url: str) -> str:
-    """The URL of the same Redis, on the port of the link."""
-    parts = urlsplit(redis_url)
-    if parts.scheme == "unix":
-        return f"redis://127.0.0.1:{link.port}/0"
-    login, at, _ = parts.netloc.rpartition("@")
-    return urlunsplit(parts._replace(netloc=f"{login}{at}127.0.0.1:{link.port}"))
 
 
 @pytest_asyncio.fixture

@@ -19,24 +19,24 @@ from redflow_server.domain.timing import Timing
 from redflow_server.store.keys import Keys, lane_name
 from redflow_server.store.scripts import load_scripts
 from redflow_server.store.store import Store
-from tests.acceptance.processes.link import Link
 from tests.builders import LANE, a_run, enqueue_one
 from tests.engine.conftest import OpenWorker
 from tests.engine.engine_worker import EngineWorker
 from tests.engine.parts import Engine, Stores, tell_of_lanes
 from tests.engine.watched_store import WatchedStore
 from tests.eventually import eventually
+from tests.line import Line
 from tests.redis_command import RedisCommand
 
 CLAIM = load_scripts()["claim"].sha
 
 
-async def open_with_held_claim(engine: Engine, link: Link, open_worker: OpenWorker) -> EngineWorker:
+async def open_with_held_claim(engine: Engine, line: Line, open_worker: OpenWorker) -> EngineWorker:
     """A worker with one slot, for which a claim is under way: Redis has executed it, and the answer is held."""
     worker = await open_worker(engine, slot_limit=0)
-    link.hold_replies_from(CLAIM)
+    line.hold_replies_from(CLAIM)
     worker.say(capacity=Capacity(1, is_paused=False))
-    await link.holding.wait()
+    await line.holding.wait()
     return worker
 
 
@@ -66,16 +66,16 @@ async def test_a_session_gets_what_came_to_its_lane_while_nobody_served_it(
 
 
 async def test_a_run_that_comes_while_an_empty_claim_is_under_way_is_claimed_by_the_next_one(
-    linked_store: Store, link: Link, store: Store, open_worker: OpenWorker
+    far_store: Store, line: Line, store: Store, open_worker: OpenWorker
 ) -> None:
-    engine = Engine(linked_store)
-    worker = await open_with_held_claim(engine, link, open_worker)
+    engine = Engine(far_store)
+    worker = await open_with_held_claim(engine, line, open_worker)
 
     run_id = await enqueue_one(store)
     await tell_of_lanes(store, engine)
     await asyncio.sleep(0)
     assert worker.assignments == []
-    link.let_go()
+    line.let_go()
 
     assert (await worker.assignment()).run_id == run_id
 
@@ -255,15 +255,15 @@ async def test_lanes_have_their_turn_so_that_a_full_one_does_not_keep_others_wai
 
 
 async def test_an_answer_that_comes_later_than_the_leases_in_it_last_is_dropped(
-    linked_store: Store, link: Link, store: Store, open_worker: OpenWorker
+    far_store: Store, line: Line, store: Store, open_worker: OpenWorker
 ) -> None:
     timing = Timing(lease_ms=400)
-    engine = Engine(linked_store, timing)
+    engine = Engine(far_store, timing)
     run_id = await enqueue_one(store)
-    worker = await open_with_held_claim(engine, link, open_worker)
+    worker = await open_with_held_claim(engine, line, open_worker)
     await asyncio.sleep(timing.delivery_ms / 1000)  # the slowness of the line
 
-    link.let_go()
+    line.let_go()
     await worker.settled()
 
     assert worker.assignments == []
@@ -281,15 +281,15 @@ async def test_an_answer_that_comes_later_than_the_leases_in_it_last_is_dropped(
 
 
 async def test_what_a_claim_brought_before_the_machine_was_suspended_is_dropped(
-    linked_store: Store, link: Link, store: Store, open_worker: OpenWorker, monkeypatch: pytest.MonkeyPatch
+    far_store: Store, line: Line, store: Store, open_worker: OpenWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = Engine(linked_store)
+    engine = Engine(far_store)
     await enqueue_one(store)
-    worker = await open_with_held_claim(engine, link, open_worker)
+    worker = await open_with_held_claim(engine, line, open_worker)
     awake_s = now_s()
     monkeypatch.setattr("redflow_server.engine.dispatcher.now_s", lambda: awake_s + engine.timing.delivery_ms / 1000)
 
-    link.let_go()
+    line.let_go()
     await worker.settled()
 
     assert worker.assignments == []
@@ -297,14 +297,14 @@ async def test_what_a_claim_brought_before_the_machine_was_suspended_is_dropped(
 
 
 async def test_a_claim_whose_answer_was_lost_keeps_no_slot_and_its_lanes_are_looked_at_again(
-    linked_store: Store, link: Link, store: Store, open_worker: OpenWorker
+    far_store: Store, line: Line, store: Store, open_worker: OpenWorker
 ) -> None:
-    engine = Engine(linked_store)
+    engine = Engine(far_store)
     lost = await enqueue_one(store)
-    worker = await open_with_held_claim(engine, link, open_worker)
+    worker = await open_with_held_claim(engine, line, open_worker)
     assert (await store.read_run(lost)).status is RunStatus.RUNNING
 
-    link.cut()
+    line.cut()
     await eventually(lambda: worker.session.slots.claiming == 0)
     assert worker.session.free_slots == 1
     run_id = await enqueue_one(store)
@@ -314,14 +314,14 @@ async def test_a_claim_whose_answer_was_lost_keeps_no_slot_and_its_lanes_are_loo
 
 
 async def test_what_was_claimed_for_a_session_that_has_closed_goes_back_at_no_cost(
-    linked_store: Store, link: Link, store: Store, open_worker: OpenWorker
+    far_store: Store, line: Line, store: Store, open_worker: OpenWorker
 ) -> None:
-    engine = Engine(linked_store)
+    engine = Engine(far_store)
     run_id = await enqueue_one(store)
-    worker = await open_with_held_claim(engine, link, open_worker)
+    worker = await open_with_held_claim(engine, line, open_worker)
     await worker.close()
 
-    link.let_go()
+    line.let_go()
 
     async def is_back() -> bool:
         return (await store.read_run(run_id)).status is RunStatus.QUEUED
@@ -333,17 +333,17 @@ async def test_what_was_claimed_for_a_session_that_has_closed_goes_back_at_no_co
 
 
 async def test_a_worker_that_drains_is_told_so_after_the_last_run_that_was_claimed_for_it(
-    linked_store: Store, link: Link, store: Store, open_worker: OpenWorker
+    far_store: Store, line: Line, store: Store, open_worker: OpenWorker
 ) -> None:
-    engine = Engine(linked_store)
+    engine = Engine(far_store)
     await enqueue_one(store)
     await enqueue_one(store)
-    worker = await open_with_held_claim(engine, link, open_worker)
+    worker = await open_with_held_claim(engine, line, open_worker)
 
     worker.say(drains=True)
     await asyncio.sleep(0)
     assert worker.order == []
-    link.let_go()
+    line.let_go()
 
     run = await worker.assignment()
     await worker.until(lambda: "drained" in worker.order, "not told")

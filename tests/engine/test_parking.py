@@ -14,12 +14,12 @@ from redflow_server.domain.waits import Wait
 from redflow_server.store.keys import Keys
 from redflow_server.store.scripts import load_scripts
 from redflow_server.store.store import Store
-from tests.acceptance.processes.link import Link
 from tests.builders import a_step, an_event, enqueue_one, lane_of
 from tests.engine.conftest import OpenWorker
 from tests.engine.engine_worker import EngineWorker
 from tests.engine.parts import Engine
 from tests.eventually import eventually
+from tests.line import Line
 from tests.redis_command import RedisCommand
 from tests.wait_builders import a_parking, a_suspension, an_event_wait
 
@@ -250,27 +250,27 @@ async def test_one_that_lives_on_in_another_session_is_not_taken_from_it(
 
 
 async def test_an_outcome_that_overtakes_the_answer_to_park_comes_after_it_and_takes_the_slot(
-    linked_store: Store,
-    link: Link,
+    far_store: Store,
+    line: Line,
     store: Store,
     redis_url: str,
     redis: RedisCommand,
     keys: Keys,
     open_worker: OpenWorker,
 ) -> None:
-    engine = Engine(linked_store)
+    engine = Engine(far_store)
     await enqueue_one(store)
     worker = await open_worker(engine)
     run = await worker.assignment()
     async with engine.listening(redis_url, keys):
         await enqueue_one(store)
-        link.hold_replies_from(SCRIPTS["suspend"].sha)
+        line.hold_replies_from(SCRIPTS["suspend"].sha)
         asked = worker.send(a_parking(run, wait_for("a")))
         await eventually(lambda: redis("HGET", keys.run(run.run_id), "parked"))
         await emit(store, "a")
         await eventually(lambda: "resolved" in engine.heard)
 
-        link.let_go()
+        line.let_go()
         await worker.until(lambda: worker.resolutions, "it was told nothing")
         await worker.settled()
 
@@ -341,9 +341,9 @@ async def test_old_news_of_a_wait_that_it_has_heard_of_does_not_wake_it(
 
 
 async def test_a_heartbeat_that_was_sent_before_it_went_on_does_not_wake_it_when_it_is_parked_again(
-    linked_store: Store, link: Link, store: Store, open_worker: OpenWorker
+    far_store: Store, line: Line, store: Store, open_worker: OpenWorker
 ) -> None:
-    engine = Engine(linked_store)
+    engine = Engine(far_store)
     await enqueue_one(store)
     worker = await open_worker(engine)
     run = await worker.assignment()
@@ -351,13 +351,13 @@ async def test_a_heartbeat_that_was_sent_before_it_went_on_does_not_wake_it_when
     await emit(store, "a")
     engine.wait_over(WaitOver(run.lease_token, "a", None))
     await worker.until(lambda: worker.resolutions, "it was told nothing")
-    link.hold_replies_from(SCRIPTS["renew"].sha)
+    line.hold_replies_from(SCRIPTS["renew"].sha)
     old_list = HeldLease(run.lease_token, LeaseState.PARKED, ("a",))
     beating = asyncio.create_task(worker.beat_with(old_list))
-    await link.holding.wait()
+    await line.holding.wait()
     asked = worker.send(a_parking(run, wait_for("b"), steps_recorded=1))
 
-    link.let_go()
+    line.let_go()
     await beating
     answer = await worker.answer_to(asked)
     await worker.settled()

@@ -15,13 +15,13 @@ from redflow_server.engine.resolutions import VALUE_BYTES
 from redflow_server.store.keys import Keys
 from redflow_server.store.scripts import load_scripts
 from redflow_server.store.store import Store
-from tests.acceptance.processes.link import Link
 from tests.builders import an_event, claim_one, enqueue_one
 from tests.engine.conftest import OpenWorker
 from tests.engine.engine_worker import EngineWorker
 from tests.engine.parts import Engine, Stores
 from tests.engine.watched_store import ForgetfulStore
 from tests.eventually import eventually
+from tests.line import Line
 from tests.redis_command import RedisCommand
 from tests.wait_builders import (
     CHILD_LANE,
@@ -307,8 +307,8 @@ async def test_a_worker_that_comes_back_hears_of_what_has_ended_meanwhile_before
 
 
 async def test_what_ends_while_a_session_opens_is_told_with_its_first_tick(
-    linked_store: Store,
-    link: Link,
+    far_store: Store,
+    line: Line,
     store: Store,
     redis_url: str,
     redis: RedisCommand,
@@ -316,14 +316,14 @@ async def test_what_ends_while_a_session_opens_is_told_with_its_first_tick(
     open_worker: OpenWorker,
 ) -> None:
     """The message comes before the session is there to hear it, and after the store was asked about its leases."""
-    engine = Engine(linked_store)
+    engine = Engine(far_store)
     async with engine.listening(redis_url, keys):
         first = await open_worker(engine, instance_id="instance")
         run = await assigned(store, first)
         await first.do(a_parking(run, an_event_wait("a", event="a")))
         owner = await redis("HGET", keys.run(run.run_id), "leaseOwner")
         held = HeldLease(run.lease_token, LeaseState.PARKED, ("a",))
-        link.hold_replies_from(SCRIPTS["renew"].sha)
+        line.hold_replies_from(SCRIPTS["renew"].sha)
         opening = asyncio.create_task(
             open_worker(engine, instance_id="instance", session_number=2, held_leases=(held,))
         )
@@ -334,7 +334,7 @@ async def test_what_ends_while_a_session_opens_is_told_with_its_first_tick(
         await eventually(has_moved)
         await store.emit_event(an_event("a"))
         await eventually(lambda: "resolved" in engine.heard)
-        link.let_go()
+        line.let_go()
         worker = await opening
         await engine.sessions.tick()
 

@@ -16,12 +16,12 @@ from redflow_server.store.calls.leases import INLINE_STEPS
 from redflow_server.store.keys import Keys
 from redflow_server.store.scripts import load_scripts
 from redflow_server.store.store import Store
-from tests.acceptance.processes.link import Link
 from tests.builders import a_claim, a_step, enqueue_one, renew_one, request_cancel
 from tests.engine.conftest import OpenWorker
 from tests.engine.engine_worker import EngineWorker
 from tests.engine.parts import Engine
 from tests.eventually import eventually
+from tests.line import Line
 from tests.redis_command import RedisCommand
 
 SCRIPTS = load_scripts()
@@ -32,19 +32,19 @@ BRIEF = Timing(lease_ms=400)
 
 
 async def test_an_order_to_stop_that_comes_before_its_assignment_goes_out_with_it(
-    linked_store: Store, link: Link, store: Store, redis_url: str, keys: Keys, open_worker: OpenWorker
+    far_store: Store, line: Line, store: Store, redis_url: str, keys: Keys, open_worker: OpenWorker
 ) -> None:
-    engine = Engine(linked_store)
+    engine = Engine(far_store)
     worker = await open_worker(engine, slot_limit=0)
     run_id = await enqueue_one(store)
     async with engine.listening(redis_url, keys):
-        link.hold_replies_from(SCRIPTS["claim"].sha)
+        line.hold_replies_from(SCRIPTS["claim"].sha)
         worker.say(capacity=Capacity(1, is_paused=False))
-        await link.holding.wait()
+        await line.holding.wait()
         await request_cancel(store, run_id, "changed my mind")
         await eventually(lambda: "stop" in engine.heard)
 
-        link.let_go()
+        line.let_go()
         run = await worker.assignment()
 
     assert run.stop is not None
@@ -54,19 +54,19 @@ async def test_an_order_to_stop_that_comes_before_its_assignment_goes_out_with_i
 
 
 async def test_an_order_to_stop_a_run_whose_steps_are_still_read_reaches_the_worker_with_the_assignment(
-    linked_store: Store, link: Link, store: Store, redis_url: str, keys: Keys, open_worker: OpenWorker
+    far_store: Store, line: Line, store: Store, redis_url: str, keys: Keys, open_worker: OpenWorker
 ) -> None:
-    engine = Engine(linked_store)
+    engine = Engine(far_store)
     run_id = await enqueue_with_steps(store, INLINE_STEPS + 1)
     worker = await open_worker(engine, slot_limit=0)
     async with engine.listening(redis_url, keys):
-        link.hold_requests_from(SCRIPTS["read_steps"].sha)
+        line.hold_requests_from(SCRIPTS["read_steps"].sha)
         worker.say(capacity=Capacity(1, is_paused=False))
-        await link.holding.wait()
+        await line.holding.wait()
         await request_cancel(store, run_id)
         await eventually(lambda: "stop" in engine.heard)
 
-        link.let_go()
+        line.let_go()
         run = await worker.assignment()
 
     assert knew_before_it_began(worker, run)
@@ -190,19 +190,19 @@ async def test_an_assignment_brings_every_step_on_record(
 
 
 async def test_a_run_whose_lease_is_lost_while_its_steps_are_read_keeps_no_slot(
-    linked_store: Store, link: Link, store: Store, redis: RedisCommand, keys: Keys, open_worker: OpenWorker
+    far_store: Store, line: Line, store: Store, redis: RedisCommand, keys: Keys, open_worker: OpenWorker
 ) -> None:
-    engine = Engine(linked_store, BRIEF)
+    engine = Engine(far_store, BRIEF)
     run_id = await enqueue_with_steps(store, INLINE_STEPS + 1)
     worker = await open_worker(engine, slot_limit=0)
-    link.hold_requests_from(SCRIPTS["read_steps"].sha)
+    line.hold_requests_from(SCRIPTS["read_steps"].sha)
     worker.say(capacity=Capacity(1, is_paused=False))
-    await link.holding.wait()
+    await line.holding.wait()
     assert worker.session.free_slots == 0, "the slot is taken meanwhile"
     token = await redis("HGET", keys.run(run_id), "leaseToken")
     await store.release(Release(run_id, token, ReleaseReason.SHUTDOWN))
 
-    link.let_go()
+    line.let_go()
 
     async def has_room_again() -> bool:
         await engine.sessions.tick()
@@ -216,17 +216,17 @@ async def test_a_run_whose_lease_is_lost_while_its_steps_are_read_keeps_no_slot(
 
 
 async def test_a_run_whose_steps_were_read_longer_than_its_lease_lasts_is_not_handed_over(
-    linked_store: Store, link: Link, store: Store, open_worker: OpenWorker
+    far_store: Store, line: Line, store: Store, open_worker: OpenWorker
 ) -> None:
-    engine = Engine(linked_store, BRIEF)
+    engine = Engine(far_store, BRIEF)
     await enqueue_with_steps(store, INLINE_STEPS + 1)
     worker = await open_worker(engine, slot_limit=0)
-    link.hold_replies_from(SCRIPTS["read_steps"].sha)
+    line.hold_replies_from(SCRIPTS["read_steps"].sha)
     worker.say(capacity=Capacity(1, is_paused=False))
-    await link.holding.wait()
+    await line.holding.wait()
     await asyncio.sleep(BRIEF.delivery_ms / 1000)  # the slowness of the line
 
-    link.let_go()
+    line.let_go()
     await worker.settled()
 
     assert worker.assignments == []

@@ -26,12 +26,12 @@ from redflow_server.domain.timing import Timing
 from redflow_server.engine.slots import Slots
 from redflow_server.store.keys import Keys
 from redflow_server.store.store import Store
-from tests.acceptance.processes.link import Link
 from tests.builders import LANE, a_failure, a_lease, a_run, request_cancel
 from tests.engine.conftest import OpenWorker
 from tests.engine.engine_worker import EngineWorker
 from tests.engine.parts import Engine
 from tests.eventually import eventually
+from tests.line import Line
 
 # ---- the account by itself ----
 
@@ -230,10 +230,10 @@ async def hand_everything_back(workers: list[EngineWorker]) -> None:
 
 
 async def test_when_the_line_to_redis_breaks_again_and_again_no_slot_is_lost(
-    linked_store: Store, link: Link, store: Store, open_worker: OpenWorker
+    far_store: Store, line: Line, store: Store, open_worker: OpenWorker
 ) -> None:
     timing = Timing(lease_ms=1000)
-    engine = Engine(linked_store, timing)
+    engine = Engine(far_store, timing)
     worker = await open_worker(engine, *LANES, slot_limit=5)
     finished: list[str] = []
 
@@ -262,7 +262,7 @@ async def test_when_the_line_to_redis_breaks_again_and_again_no_slot_is_lost(
         run_ids.append((await store.enqueue(a_run(workflow=LANES[number % len(LANES)].workflow))).run_id)
         await tend()
         if number % 5 == 0:
-            link.cut()
+            line.cut()
     await eventually(tend, within=10, every=0.05)
     await asyncio.gather(*tasks)
 

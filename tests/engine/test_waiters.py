@@ -12,10 +12,10 @@ from redflow_server.domain.ids import new_run_id
 from redflow_server.store.keys import Keys
 from redflow_server.store.scripts import load_scripts
 from redflow_server.store.store import Store
-from tests.acceptance.processes.link import Link
 from tests.builders import a_completion, enqueue_one, start_one
 from tests.engine.parts import Engine
 from tests.eventually import eventually
+from tests.line import Line
 from tests.redis_command import RedisCommand
 
 WATCH = load_scripts()["watch_run"].sha
@@ -59,34 +59,32 @@ async def test_a_run_that_ends_later_is_answered_by_message(
         assert engine.waiters.count == 0
 
 
-async def test_an_end_before_the_store_was_asked_is_in_its_answer(
-    linked_store: Store, link: Link, store: Store
-) -> None:
-    engine = Engine(linked_store)
+async def test_an_end_before_the_store_was_asked_is_in_its_answer(far_store: Store, line: Line, store: Store) -> None:
+    engine = Engine(far_store)
     run_id = await enqueue_one(store)
-    link.hold_requests_from(WATCH)
+    line.hold_requests_from(WATCH)
     waiting = asyncio.create_task(engine.waiters.wait(run_id, LONG_S))
-    await link.holding.wait()
+    await line.holding.wait()
     await finish(store, run_id)
 
-    link.let_go()
+    line.let_go()
 
     assert await asyncio.wait_for(waiting, 2)
 
 
 async def test_an_end_between_the_reading_and_its_answer_is_told_by_message(
-    linked_store: Store, link: Link, store: Store, redis_url: str, keys: Keys
+    far_store: Store, line: Line, store: Store, redis_url: str, keys: Keys
 ) -> None:
-    engine = Engine(linked_store)
+    engine = Engine(far_store)
     run_id = await enqueue_one(store)
     async with engine.listening(redis_url, keys):
-        link.hold_replies_from(WATCH)
+        line.hold_replies_from(WATCH)
         waiting = asyncio.create_task(engine.waiters.wait(run_id, LONG_S))
-        await link.holding.wait()
+        await line.holding.wait()
         await finish(store, run_id)
         await eventually(lambda: "finished" in engine.heard)
 
-        link.let_go()
+        line.let_go()
 
         assert await asyncio.wait_for(waiting, 2)
 
@@ -226,17 +224,15 @@ async def test_a_caller_that_goes_away_leaves_those_beside_it_waiting(
         assert await asyncio.wait_for(stays, 2)
 
 
-async def test_a_store_that_is_away_leaves_nobody_on_the_list(linked_store: Store, link: Link, store: Store) -> None:
-    engine = Engine(linked_store)
+async def test_a_store_that_is_away_leaves_nobody_on_the_list(far_store: Store, line: Line, store: Store) -> None:
+    engine = Engine(far_store)
     run_id = await enqueue_one(store)
-    link.hold_requests_from(WATCH)
+    line.hold_requests_from(WATCH)
     waiting = asyncio.create_task(engine.waiters.wait(run_id, LONG_S))
-    await link.holding.wait()
-    server = link._server
-    assert server is not None
-    server.close()  # new connections are refused
+    await line.holding.wait()
+    line.refuse()
 
-    link.cut()
+    line.cut()
 
     with pytest.raises(StoreUnavailable):
         await asyncio.wait_for(waiting, 5)

@@ -25,6 +25,7 @@ from redflow_server.store.pipeline import Pipeline
 from redflow_server.store.scripts import FOLDER, load_scripts
 from redflow_server.store.store import Store
 from redflow_server.store.wire import Argument, Dial, Wire, pack
+from tests.line import Line, to_redis
 from tests.oracle.comparison import differences, told
 from tests.oracle.counts import Counts
 from tests.oracle.dump import read_dump
@@ -33,7 +34,6 @@ from tests.oracle.model.places import forget_empty_lanes, indexes
 from tests.oracle.model.verbs import VERBS
 from tests.oracle.model.world import Moment, World
 from tests.oracle.projection import project
-from tests.store.lossy_line import LossyLine
 
 T = TypeVar("T")
 START_MS: Final = 2_000_000_000_000
@@ -86,9 +86,9 @@ class Server:
         self.runner = asyncio.Runner()
         self.dial = Dial(redis_url)
         self.scripts = load_scripts(scripts)
-        self.line = LossyLine(redis_url, folder, self.scripts)
+        self.line = Line(to_redis(redis_url))
         self.run(self.line.open())
-        self.line_dial = Dial(self.line.url)
+        self.line_dial = Dial(self.line.through(redis_url))
         self.wire: Wire = self.run(self.dial.wire())
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:  # Any: nobody sends into it
@@ -140,7 +140,7 @@ class Bench:
     def play_with_lost_answer(self, call: Call) -> object:
         """Redis executes the call, the connection is cut before the answer, and the pipeline does what it does."""
         self._note(call, how=" and its answer is lost")
-        self.server.line.lose_answer_to(call.verb)
+        self.server.line.lose_reply_to(self.server.scripts[call.verb].sha)
         [answer] = self.server.run(self._ask((call,)))
         if self.server.scripts[call.verb].is_repeatable:
             self._agree((call,), [answer], times=2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -12,25 +11,28 @@ import pytest_asyncio
 from redflow_sdk.proto.worker.v1 import worker_pb2 as pb
 from redflow_server.domain.timing import Timing
 from redflow_server.gateway import Gateway
+from redflow_server.store.scripts import load_scripts
 from tests.conftest import StartGateway
 from tests.eventually import eventually
+from tests.line import Line, to_redis
 from tests.rpc.calls import Calls
 from tests.rpc.conftest import CallsTo, Dial, OpenWorker
 from tests.rpc.items import REQUEST_IDS, a_release, a_result, a_step
 from tests.rpc.scripted_worker import ScriptedWorker, an_open
-from tests.rpc.slow_line import SlowLine
+
+SCRIPTS = load_scripts()
 
 
 @pytest_asyncio.fixture
-async def line(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SlowLine]:
-    async with SlowLine(redis_url, Path(tmp_path_factory.mktemp("l"))).opened() as line:
+async def line(redis_url: str) -> AsyncIterator[Line]:
+    async with Line(to_redis(redis_url)) as line:
         yield line
 
 
 @pytest_asyncio.fixture
-async def slow(start_gateway: StartGateway, line: SlowLine) -> Gateway:
+async def slow(start_gateway: StartGateway, line: Line, redis_url: str) -> Gateway:
     """A gateway behind the line."""
-    return await start_gateway(redis_url=line.url, drain_grace_ms=1000)
+    return await start_gateway(redis_url=line.through(redis_url), drain_grace_ms=1000)
 
 
 @pytest.fixture
@@ -54,12 +56,12 @@ def came_after_the_barrier(worker: ScriptedWorker) -> list[str]:
 
 
 async def test_a_worker_that_drains_during_a_claim_gets_its_runs_before_the_acknowledgement_or_never(
-    slow: Gateway, line: SlowLine, calls: Calls, open_worker: OpenWorker
+    slow: Gateway, line: Line, calls: Calls, open_worker: OpenWorker
 ) -> None:
     worker = await open_worker("w", at=slow, slot_limit=5)
-    line.hold_answer("claim")
+    line.hold_replies_from(SCRIPTS["claim"].sha)
     run_ids = await calls.start_many(5)
-    await line.holds()
+    await asyncio.wait_for(line.holding.wait(), 5)
 
     await worker.say(drain=pb.DrainRequest())
     await has_been_read(worker)
@@ -75,7 +77,7 @@ async def test_a_worker_that_drains_during_a_claim_gets_its_runs_before_the_ackn
 
 
 async def test_a_run_whose_steps_are_read_while_its_worker_drains_does_not_follow_the_acknowledgement(
-    slow: Gateway, line: SlowLine, calls: Calls, open_worker: OpenWorker
+    slow: Gateway, line: Line, calls: Calls, open_worker: OpenWorker
 ) -> None:
     """Steps that are too many for a claim are read after it."""
     before = await open_worker("w", slot_limit=1)
@@ -84,10 +86,10 @@ async def test_a_run_whose_steps_are_read_while_its_worker_drains_does_not_follo
     for number in range(70):
         await before.do(a_step(assignment, f"s{number}"))
     await before.say(capacity=pb.Capacity(slot_limit=0))
-    line.hold_call("read_steps")
+    line.hold_requests_from(SCRIPTS["read_steps"].sha)
     worker = await open_worker("w", at=slow)
     await before.do(a_release(assignment))
-    await line.holds()
+    await asyncio.wait_for(line.holding.wait(), 5)
 
     await worker.say(drain=pb.DrainRequest())
     await has_been_read(worker)
@@ -102,12 +104,12 @@ async def test_a_run_whose_steps_are_read_while_its_worker_drains_does_not_follo
 
 
 async def test_a_session_that_opens_while_the_gateway_begins_to_drain_is_refused_or_told(
-    slow: Gateway, line: SlowLine, dial: Dial, open_worker: OpenWorker
+    slow: Gateway, line: Line, dial: Dial, open_worker: OpenWorker
 ) -> None:
     present, worker = await open_worker("present", at=slow, owner="present"), dial(slow)
-    line.hold_call("register")
+    line.hold_requests_from(SCRIPTS["register"].sha)
     await worker.say(open=an_open("w"))
-    await line.holds()
+    await asyncio.wait_for(line.holding.wait(), 5)
     draining = asyncio.create_task(slow.drain())
     await present.until(lambda: present.draining, saying="the drain has not begun")
 
@@ -127,14 +129,14 @@ async def test_a_session_that_opens_while_the_gateway_begins_to_drain_is_refused
 
 
 async def test_a_cancel_between_a_claim_and_its_answer_comes_with_the_assignment(
-    slow: Gateway, line: SlowLine, calls: Calls, open_worker: OpenWorker
+    slow: Gateway, line: Line, calls: Calls, open_worker: OpenWorker
 ) -> None:
     busy, worker = await open_worker("busy", at=slow, owner="busy"), await open_worker("w", at=slow)
     busy_id = await calls.start("busy")
     await busy.take()
-    line.hold_answer("claim")
+    line.hold_replies_from(SCRIPTS["claim"].sha)
     run_id = await calls.start()
-    await line.holds()
+    await asyncio.wait_for(line.holding.wait(), 5)
 
     await calls.cancel(run_id, "too late")
     # Orders reach a gateway one after the other: when this one is passed on, the one before it is there.
@@ -150,12 +152,12 @@ async def test_a_cancel_between_a_claim_and_its_answer_comes_with_the_assignment
 
 
 async def test_runs_that_were_claimed_for_a_session_that_has_gone_meanwhile_go_to_others_at_once(
-    slow: Gateway, line: SlowLine, calls: Calls, open_worker: OpenWorker
+    slow: Gateway, line: Line, calls: Calls, open_worker: OpenWorker
 ) -> None:
     worker, idle = await open_worker("w", at=slow, slot_limit=3), await open_worker("w", slot_limit=0)
-    line.hold_answer("claim")
+    line.hold_replies_from(SCRIPTS["claim"].sha)
     run_ids = await calls.start_many(3)
-    await line.holds()
+    await asyncio.wait_for(line.holding.wait(), 5)
 
     await worker.cut()
     await eventually(lambda: slow.telemetry.counters["sessions.closed"], saying="the gateway has not noticed")
@@ -168,15 +170,18 @@ async def test_runs_that_were_claimed_for_a_session_that_has_gone_meanwhile_go_t
 
 
 async def test_an_answer_that_comes_after_the_delivery_lease_starts_no_run_that_another_worker_has_by_now(
-    start_gateway: StartGateway, line: SlowLine, calls_to: CallsTo, open_worker: OpenWorker
+    start_gateway: StartGateway, line: Line, redis_url: str, calls_to: CallsTo, open_worker: OpenWorker
 ) -> None:
     timing = Timing(lease_ms=1000, cancel_grace_ms=1000)
-    slow, other = await start_gateway(redis_url=line.url, timing=timing), await start_gateway(timing=timing)
+    slow, other = (
+        await start_gateway(redis_url=line.through(redis_url), timing=timing),
+        await start_gateway(timing=timing),
+    )
     calls = calls_to(other)
     late = await open_worker("w", at=slow)
-    line.hold_answer("claim")
+    line.hold_replies_from(SCRIPTS["claim"].sha)
     run_id = await calls.start()
-    await line.holds()
+    await asyncio.wait_for(line.holding.wait(), 5)
     punctual = await open_worker("w", at=other)
 
     assignment = await punctual.take()

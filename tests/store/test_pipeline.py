@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -34,12 +33,14 @@ from tests.builders import (
     places,
     start_one,
 )
+from tests.line import Line, to_redis
 from tests.redis_command import RedisCommand
-from tests.store.lossy_line import LossyLine
 from tests.store.pipelines import WITHIN_S, call_is_postponed, pipeline_to
 from tests.wait_builders import a_sleep, some_waits
 
 SUCCEEDED = LeaseEnded(Outcome.OK, RunStatus.SUCCEEDED)
+
+SCRIPTS = load_scripts()
 
 
 @pytest.fixture(autouse=True)
@@ -48,11 +49,9 @@ def _time_stands_still(store: Store) -> None:
 
 
 @pytest_asyncio.fixture
-async def line(redis_url: str, folder: Path) -> AsyncIterator[LossyLine]:
-    line = LossyLine(redis_url, folder)
-    await line.open()
-    yield line
-    await line.close()
+async def line(redis_url: str) -> AsyncIterator[Line]:
+    async with Line(to_redis(redis_url)) as line:
+        yield line
 
 
 async def evalsha_calls(redis: RedisCommand) -> int:
@@ -194,11 +193,11 @@ async def test_what_a_run_says_by_different_scripts_keeps_its_order(store: Store
 
 @pytest.mark.parametrize("end", ["complete", "fail", "release"])
 async def test_what_ends_a_lease_does_not_pass_a_step_whose_answer_was_lost(
-    line: LossyLine, store: Store, prefix: str, end: str
+    line: Line, store: Store, redis_url: str, prefix: str, end: str
 ) -> None:
     lease = await start_one(store)
-    async with pipeline_to(line.url, prefix) as (_, cut_off):
-        line.lose_answer_to("record_step")
+    async with pipeline_to(line.through(redis_url), prefix) as (_, cut_off):
+        line.lose_reply_to(SCRIPTS["record_step"].sha)
         step = cut_off.record_step(a_record(lease, a_step("a")))
         match end:
             case "complete":
@@ -209,38 +208,38 @@ async def test_what_ends_a_lease_does_not_pass_a_step_whose_answer_was_lost(
                 last = cut_off.release(a_release(lease, steps_recorded=1))
         async with asyncio.timeout(WITHIN_S):
             assert ((await step).outcome, (await last).outcome) == (Outcome.DUPLICATE, Outcome.OK)
-    assert line.cuts == 1
+    assert line.lost_replies == 1
 
 
 # ---- answers that are lost ----
 
 
 async def test_calls_that_may_be_repeated_are_answered_and_have_their_effect_once(
-    line: LossyLine, store: Store, redis: RedisCommand, keys: Keys
+    line: Line, store: Store, redis: RedisCommand, redis_url: str, keys: Keys
 ) -> None:
     failing = await start_one(store, max_attempts=5)
     releasing = await start_one(store)
     run = a_run(idempotency_key="k")
-    async with pipeline_to(line.url, keys.prefix) as (_, cut_off), asyncio.timeout(WITHIN_S):
-        line.lose_answer_to("fail")
+    async with pipeline_to(line.through(redis_url), keys.prefix) as (_, cut_off), asyncio.timeout(WITHIN_S):
+        line.lose_reply_to(SCRIPTS["fail"].sha)
         assert await cut_off.fail(a_failed_attempt(failing)) == LeaseEnded(Outcome.DUPLICATE, RunStatus.SCHEDULED)
-        line.lose_answer_to("release")
+        line.lose_reply_to(SCRIPTS["release"].sha)
         assert await cut_off.release(a_release(releasing)) == LeaseEnded(Outcome.DUPLICATE, RunStatus.QUEUED)
-        line.lose_answer_to("enqueue")
+        line.lose_reply_to(SCRIPTS["enqueue"].sha)
         assert await cut_off.enqueue(run) == StartedRun(run.run_id, was_created=True, is_repeat=True)
-        line.lose_answer_to("cancel")
+        line.lose_reply_to(SCRIPTS["cancel"].sha)
         assert await cut_off.cancel(run.run_id, "", "cancel-1")
-    assert line.cuts == 4
+    assert line.lost_replies == 4
     assert (await store.read_run(failing.run_id)).failures == 1
     assert await lane_of(redis, keys) == [releasing.run_id]
 
 
 async def test_a_claim_whose_answer_was_lost_is_not_repeated(
-    line: LossyLine, store: Store, redis: RedisCommand, keys: Keys
+    line: Line, store: Store, redis: RedisCommand, redis_url: str, keys: Keys
 ) -> None:
     first = await enqueue_one(store)
-    async with pipeline_to(line.url, keys.prefix) as (_, cut_off), asyncio.timeout(WITHIN_S):
-        line.lose_answer_to("claim")
+    async with pipeline_to(line.through(redis_url), keys.prefix) as (_, cut_off), asyncio.timeout(WITHIN_S):
+        line.lose_reply_to(SCRIPTS["claim"].sha)
         with pytest.raises(StoreUnavailable):
             await cut_off.claim(a_claim())
         assert (await store.read_run(first)).status is RunStatus.RUNNING, "the end of its lease brings it back"

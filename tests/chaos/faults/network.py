@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
 
-from tests.chaos.line import Line
 from tests.chaos.stage import Stage
+from tests.line import Line
 
 
 @asynccontextmanager
@@ -15,7 +15,7 @@ async def _mended(line: Line) -> AsyncIterator[Line]:
     try:
         yield line
     finally:
-        line.mend()
+        line.let_go()
 
 
 @asynccontextmanager
