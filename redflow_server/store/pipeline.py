@@ -272,7 +272,7 @@ class Pipeline:
 
     def _refused(self, call: Call, message: str) -> bool:
         """Deals with an error reply; says whether the call is to be sent again."""
-        if message.startswith("NOSCRIPT") and call.tries < TRIES:
+        if message.startswith("NOSCRIPT") and call.tries < 5 * TRIES:
             # All are loaded, not only this one: else a later call of the same run could pass an earlier one.
             self._is_spoiled = True
             return True
