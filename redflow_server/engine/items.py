@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -86,7 +87,7 @@ class Items:
         self._telemetry = telemetry
         self._on_room = on_room
         self._on_start = on_start
-        self._blocked: dict[str, tuple[int, float]] = {}
+        self._blocked: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
     def take(self, item: Item | RefusedItem) -> None:
         """Applies an item; its answer goes to the send queue."""
@@ -229,10 +230,17 @@ class Items:
         else:
             self._send_queue.answer(said)
 
+    def _block(self, item: Item) -> None:
+        now = time.monotonic()
+        # Of runs that have gone elsewhere nothing comes again. The oldest stand first.
+        while self._blocked and next(iter(self._blocked.values()))[1] < now:
+            self._blocked.popitem(last=False)
+        self._blocked.setdefault(item.effect.lease_token, (item.request_id, now + BLOCKED_S))
+
     def _item_failed(self, item: Item, error: BaseException) -> None:
         if isinstance(error, (Unavailable, StoreFull)):
             # It comes again, and what came after it for the run waits until then.
-            self._blocked.setdefault(item.effect.lease_token, (item.request_id, time.monotonic() + BLOCKED_S))
+            self._block(item)
         if isinstance(error, Unavailable):
             self._answer_unavailable(item.request_id, str(error))
         elif isinstance(error, StoreFull) and isinstance(item.effect, STARTS_RUNS):
