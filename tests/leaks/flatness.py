@@ -16,7 +16,7 @@ from typing import Final
 BOUNDS: Final[Mapping[str, float]] = MappingProxyType(
     {"rss_kb": 4096.0, "tasks": 1.0, "files": 1.0, "threads": 1.0, "objects": 500.0, "clients": 0.0, "keys": 0.0}
 )
-"""How much each quantity may grow, all in all. What leaks does so with the work: more of it makes the bounds sharper."""
+"""How much each quantity may grow, all in all. What leaks does so with the work: more work makes the bounds sharper."""
 SHOWN_KINDS: Final = 5
 
 

@@ -13,11 +13,11 @@ from redflow_sdk import Client
 from redflow_server.store.invariants import check
 from redflow_server.store.keys import Keys
 from redflow_server.store.wire import Dial
-from tests.chaos.line import Line
 from tests.chaos.processes import quiet_port
 from tests.eventually import eventually
 from tests.leaks.flatness import Sample, grown, growth
 from tests.leaks.watched import CountedProgram, CountedRedis, Watched, calm
+from tests.line import Line, to_port
 
 PREFIX: Final = "leaks"
 WARM_UP: Final = 3
@@ -25,7 +25,7 @@ WARM_UP: Final = 3
 ROUNDS: Final = 10
 RETENTION_S: Final = 1
 PURGED_WITHIN_S: Final = 120.0
-READY_S: Final = 30.0
+READY_S: Final = 60.0
 
 
 @dataclass
@@ -89,15 +89,15 @@ class Scene:
 async def set_up(folder: Path, report: Report) -> AsyncIterator[Scene]:
     """Starts everything. In the end all is stopped, and what is stored has to keep its invariants."""
     log = folder / "log"
-    redis = CountedRedis(folder / "redis", log=log, environment={})
+    redis = CountedRedis(folder / "redis", "secret", log=log, appendfsync="everysec")
     port = quiet_port()
     target = f"127.0.0.1:{port}"
-    url = f"redis://127.0.0.1:{redis.port}/0"
+    url = redis.url
     settings = ("--redis", url, "--prefix", PREFIX, "--port", str(port), "--retention", str(RETENTION_S))
     async with AsyncExitStack() as stack:
         await redis.start()
         stack.push_async_callback(redis.stop)
-        line = await stack.enter_async_context(Line(port))
+        line = await stack.enter_async_context(Line(to_port(port)))
         gateway = CountedProgram("gateway", "server", *settings, log=log)
         arguments = ("worker", "run", "tests.leaks.workflows:app", "--target", f"127.0.0.1:{line.port}")
         worker = CountedProgram("worker", *arguments, "--name", "worker", "--drain-grace", "1", log=log)

@@ -81,11 +81,6 @@ class ThisProcess:
 class CountedRedis(RedisServer):
     """A Redis with only what the test stores in it, which survives a restart."""
 
-    @property
-    def command(self) -> list[str]:
-        """The server, which does not wait for its disk: nobody kills it."""
-        return [*super().command, "--appendfsync", "everysec"]
-
     async def sample(self) -> Sample:
         """Its clients but for whoever asks, and its keys."""
         async with self._asking() as client:
