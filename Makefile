@@ -6,6 +6,8 @@ JOBS ?= $(if $(REDFLOW_TEST_REDIS_URL),0,5)
 SECONDS ?= 600
 SEED ?=
 EXAMPLES ?=
+SCENARIO ?=
+OPERATIONS ?=
 PEER ?=
 .DEFAULT_GOAL := help
 # Without compiled files each process of the tests would compile all of them anew.
@@ -79,6 +81,9 @@ test: .venv/ready ## run all tests (TESTS=path narrows it, JOBS=0 runs them seri
 chaos: .venv/ready ## faults of every kind under load, for SECONDS, as the SEED draws them
 	.venv/bin/python -m tests.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
+leaks: .venv/ready ## whether memory, tasks, descriptors or keys grow (OPERATIONS=n, SCENARIO=name)
+	.venv/bin/python -m tests.leaks $(SCENARIO) $(if $(OPERATIONS),--operations $(OPERATIONS))
+
 # A failure says by which seed it is played again: SEED=that EXAMPLES=1.
 oracle: .venv/ready ## random calls against the store and a model of it, for SECONDS, from SEED
 	.venv/bin/python -m tests.oracle --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) \
@@ -88,4 +93,4 @@ oracle: .venv/ready ## random calls against the store and a model of it, for SEC
 bench: .venv/ready ## speed and memory, as benchmarks/README.md has it (PEER=name compares)
 	.venv/bin/python -m benchmarks all $(if $(PEER),--peer $(PEER))
 
-.PHONY: help demo dev gen fmt docs check test chaos oracle bench
+.PHONY: help demo dev gen fmt docs check test chaos leaks oracle bench
