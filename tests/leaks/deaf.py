@@ -54,7 +54,7 @@ async def play(scene: Scene, report: Report) -> None:
                 most_kb.append(_rss_kb(scene) - before_kb)
             await _drained(scene)
 
-        await scene.judge(report, (scene.gateway, scene.worker, scene.redis), one_round, report.operations)
+        await scene.judge(report, (scene.gateway, scene.worker), one_round, rounds=report.operations)
     report.more["grew_by_at_most_kb"] = max(most_kb)
     report.more["others_took_at_most_s"] = round(max(took_s), 3)
     report.more["others_runs"] = len(took_s)

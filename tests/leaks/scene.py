@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from redflow_sdk import Client
@@ -67,9 +68,17 @@ class Scene:
         await eventually(is_so, within=READY_S, every=0.1, saying="others than the worker are connected")
 
     async def judge(
-        self, report: Report, watched: Sequence[Watched], play: Callable[[int], Awaitable[None]], rounds: int = ROUNDS
+        self,
+        report: Report,
+        watched: Sequence[Watched],
+        play: Callable[[int], Awaitable[None]],
+        *,
+        rounds: int = ROUNDS,
+        lost_kb: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        """Plays the rounds, with a look at what is watched after each, and says what has grown."""
+        """Plays the rounds, with a look at what is watched after each, and says what has grown. `lost_kb` is memory that
+        is known to be lost to others than us, by who loses it.
+        """
         samples: dict[str, list[Sample]] = {each.name: [] for each in watched}
         for number in range(WARM_UP + rounds):
             await play(number)
@@ -82,7 +91,7 @@ class Scene:
                 quantity: round(growth([sample.quantities[quantity] for sample in of_it]), 1)
                 for quantity in of_it[0].quantities
             }
-            report.violations += grown(name, of_it)
+            report.violations += grown(name, of_it, lost_kb.get(name, 0.0))
 
 
 @asynccontextmanager
