@@ -76,8 +76,8 @@ class Scene:
         rounds: int = ROUNDS,
         lost_kb: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        """Plays the rounds, with a look at what is watched after each, and says what has grown. `lost_kb` is memory that
-        is known to be lost to others than us, by who loses it.
+        """Plays the rounds, with a look at what is watched after each, and says what has grown. `lost_kb` is memory
+        that is known to be lost to others than us, by who loses it.
         """
         samples: dict[str, list[Sample]] = {each.name: [] for each in watched}
         for number in range(WARM_UP + rounds):
