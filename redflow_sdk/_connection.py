@@ -21,6 +21,8 @@ log = logging.getLogger("redflow.worker")
 
 REDIAL_MIN_S: Final = 0.2
 REDIAL_MAX_S: Final = 15.0
+REDIAL_GROWTH: Final = 1.5
+"""By it a pause is hardly longer than the gateway has been away; at twice that, by 2."""
 GOODBYE_TIMEOUT_S: Final = 2.5
 
 
@@ -114,7 +116,7 @@ class Connection:
             log.exception("the session ended by a fault")
         # A gateway that opens sessions only to end them is no better than one that opens none.
         fruitless = 0.0 if session.was_served else self._backoff_s
-        self._backoff_s = min(REDIAL_MAX_S, max(REDIAL_MIN_S, fruitless * 2))
+        self._backoff_s = min(REDIAL_MAX_S, max(REDIAL_MIN_S, fruitless * REDIAL_GROWTH))
         return max(asked, random.uniform(0, self._backoff_s))
 
     async def _rest(self, delay: float) -> None:
