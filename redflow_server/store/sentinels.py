@@ -31,6 +31,8 @@ _URL: Final = re.compile(
     r"/(?P<service>[^/?]+)(?:/(?P<db>[0-9]*))?(?:\?(?P<options>.*))?",
     re.ASCII,
 )
+_KINDS: Final = re.compile(r" - (?:\w+:)?(\w+Error)\b")
+"""The kinds of what went wrong, in redis-py's error, which says no more of it that is of use."""
 _FOR_SENTINELS: Final = {"sentinel_username": "username", "sentinel_password": "password"}
 
 Settings = Mapping[str, Any]  # Any: redis-py's settings have all types
@@ -89,10 +91,10 @@ class _Sentinels(Sentinel):
         ask: Callable[[str], Awaitable[tuple[str, int]]] = super().discover_master
         try:
             return await ask(service_name)
-        except MasterNotFoundError:
-            raise NoConnection(
-                f"none of the sentinels {self.shown} answers that {service_name!r} has a primary"
-            ) from None
+        except MasterNotFoundError as error:
+            sentence = f"none of the sentinels {self.shown} answers that {service_name!r} has a primary"
+            why = ", ".join(sorted(set(_KINDS.findall(str(error)))))
+            raise NoConnection(f"{sentence} ({why})" if why else sentence) from None
         except ResponseError as error:
             raise NoConnection(f"not all of {self.shown} are sentinels: {error}") from error
 

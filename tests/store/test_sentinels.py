@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from redflow_server.store.sentinels import SCHEMES, read_url
 from redflow_server.store.wire import Dial
 from tests.chaos.processes import quiet_port
 from tests.chaos.redis_server import RedisServer
+from tests.chaos.sentinels import SERVICE, SentinelServer
+from tests.eventually import eventually
 
 
 def test_the_command_line_knows_the_schemes() -> None:
@@ -67,9 +70,31 @@ async def test_sentinels_that_are_away_are_named() -> None:
     ports = quiet_port(), quiet_port()
     dial = Dial(f"redis+sentinel://:secret@127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}/main")
     says = f"none of the sentinels 127.0.0.1:{ports[0]}, 127.0.0.1:{ports[1]} answers that 'main' has a primary"
-    with pytest.raises(StoreUnavailable, match=says):
+    with pytest.raises(StoreUnavailable, match=rf"{says} \(ConnectionError\)"):
         await dial.wire()
     await dial.close()
+
+
+async def test_why_sentinels_do_not_answer_is_said(tmp_path: Path) -> None:
+    server = SentinelServer(tmp_path / "sentinel", quiet_port(), log=tmp_path / "log")
+    await server.start()
+    try:
+        await eventually(lambda: _listens(server.port))
+        dial = Dial(f"redis+sentinel://127.0.0.1:{server.port}/{SERVICE}?sentinel_password=wrong")
+        with pytest.raises(StoreUnavailable, match=r"has a primary \(AuthenticationError\)"):
+            await dial.wire()
+        await dial.close()
+    finally:
+        await server.kill()
+
+
+async def _listens(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    return True
 
 
 async def test_a_redis_that_is_no_sentinel_is_told_apart(tmp_path: Path) -> None:
