@@ -121,19 +121,20 @@ async def test_a_lease_that_two_heartbeats_leave_out_is_a_loss_and_one_is_forgiv
     run_id = await calls.start()
     token = (await forgetful.take()).lease_token
     await forgetful.beat(token)
+    other = await open_worker("w", slot_limit=0)  # before: beats must not wait for it
 
     await forgetful.beat()
     await forgetful.beat(token)
     await forgetful.beat()
     assert await calls.status(run_id) == "running"
     assert list((await forgetful.beat(token)).lost_lease_tokens) == []
-    other = await open_worker("w")
     for _ in range(2):
         await forgetful.beat()
+    assert list((await forgetful.beat(token)).lost_lease_tokens) == [token]
+    await other.say(capacity=pb.Capacity(slot_limit=1))
 
     assert (await other.take()).run_id == run_id
     assert (await calls.run(run_id)).losses == 1
-    assert list((await forgetful.beat(token)).lost_lease_tokens) == [token]
 
 
 async def test_a_lease_that_its_worker_has_fenced_goes_back_at_once_and_counts_as_no_loss(

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from redflow_sdk import ChildFailedError, Client, Context, workflow
 from redflow_sdk.workflow import AnyWorkflow
+from redflow_server.config import Config
+from redflow_server.domain.timing import Timing
 from tests.acceptance.waits.seen import has_begun_to_wait
 from tests.acceptance.waits.trees import SEEDS, Forest
 from tests.conftest import StartWorker
 from tests.eventually import eventually
+
+
+@pytest.fixture
+def config(config: Config) -> Config:
+    """Steps run once while leases last: here none ends because the machine gives its worker nothing for a second."""
+    return replace(config, timing=Timing(lease_ms=10_000, cancel_grace_ms=1000))
 
 
 @workflow(name="together-double")
