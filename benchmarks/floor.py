@@ -22,7 +22,8 @@ from redflow_server.domain.ids import new_name, new_run_id, new_secret
 from redflow_server.domain.leases import Claim, ClaimedRun, CompleteRun, Lane, Stamp
 from redflow_server.domain.payloads import Payload
 from redflow_server.domain.runs import NewRun
-from redflow_server.store.pipeline import Call, Pipeline
+from redflow_server.store.batches import Call
+from redflow_server.store.pipeline import Pipeline
 from redflow_server.store.scripts import load_scripts
 from redflow_server.store.store import Store
 from redflow_server.store.wire import Dial, pack

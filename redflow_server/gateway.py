@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from functools import partial
 
 from redflow_server.config import Config
 from redflow_server.domain.errors import RedisUnfit
@@ -169,9 +170,12 @@ class Gateway:
         log.info("gateway %s has stopped", self.gateway_id)
 
     async def _report_health(self) -> bool:
-        is_store_fit = not (self._pipeline.is_away or self._pipeline.is_refused)
+        """Tells probes how it is. Whether Redis still refuses is asked: who was refused may not come again."""
+        is_store_fit = self._pipeline.is_fit
         if not is_store_fit:
             self._store_unfit_at = time.monotonic()
+        if self._pipeline.is_refused:
+            self.store.try_write().add_done_callback(partial(self.telemetry.watch, "try_write"))
         unfit = tuple(self._unfit())
         for reason in unfit:
             if reason not in self._reported_unfit:

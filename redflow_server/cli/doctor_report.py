@@ -27,10 +27,8 @@ def examine(arguments: argparse.Namespace) -> ExitCode:
     try:
         seen = asyncio.run(_examine(arguments.redis, Keys(arguments.prefix)))
     except StoreUnavailable as error:
-        fault = redis_fault(error, "doctor")
-        if fault.code is ExitCode.REFUSED:
-            raise CommandFailed(f"{fault}; give it an administrator's user", fault.code) from error
-        if arguments.redis == DEFAULT_URL:
+        fault = redis_fault(error, "doctor", advice="; give it an administrator's user")
+        if fault.code is not ExitCode.REFUSED and arguments.redis == DEFAULT_URL:
             other = "`--redis` names another one, such as the `store` that `redflow dev` prints"
             raise CommandFailed(f"{fault}; {other}", fault.code) from error
         raise fault from error

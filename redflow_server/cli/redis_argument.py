@@ -38,7 +38,7 @@ def add_prefix(parser: argparse.ArgumentParser) -> None:
 
 def redis_url(came: str) -> str:
     """Where a Redis is, or its sentinels are. Its password is never repeated."""
-    if came.partition("://")[0] in SENTINEL_SCHEMES:
+    if came.partition("://")[0].lower() in SENTINEL_SCHEMES:
         return _understood(came)
     try:
         parts = urlsplit(came)

@@ -245,12 +245,15 @@ class WorkerSession:
         items: dict[str, int],
         future: asyncio.Future[tuple[LeaseStanding, ...]],
     ) -> None:
-        if future.cancelled() or self.is_closed:
+        if future.cancelled():
             return
-        if future.exception() is not None:
+        if (error := future.exception()) is not None:
+            self._telemetry.fault("heartbeat", error)
+        if self.is_closed:
+            return
+        if error is not None:
             # Alive, but nothing was renewed: the worker counts from its last answered heartbeat, and fences itself.
             self.send_queue.reply(HeartbeatReply(0, (), ()))
-            self._telemetry.fault("heartbeat", future.exception())
             return
         stops, lost = [], []
         for standing in future.result():

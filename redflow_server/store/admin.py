@@ -9,9 +9,8 @@ from typing import Any, Final
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from redflow_server.domain.errors import StoreUnavailable
 from redflow_server.store.keys import Keys
-from redflow_server.store.wire import Dial
+from redflow_server.store.wire import Dial, unavailable
 
 MINIMUM: Final = {"redis": (6, 2), "valkey": (7, 2)}
 
@@ -62,7 +61,7 @@ class Admin:
             try:
                 info: dict[str, Any] = await client.info()  # Any: numbers and strings
             except (RedisError, OSError) as error:
-                raise StoreUnavailable(f"Redis does not answer: {error}") from error
+                raise unavailable(error) from error
             fsync = await _setting(client, "appendfsync")
             save = await _setting(client, "save")
         name = "valkey" if "valkey_version" in info else "redis"
@@ -101,7 +100,7 @@ class Admin:
                 if batch:
                     deleted += await client.unlink(*batch)
             except (RedisError, OSError) as error:
-                raise StoreUnavailable(f"Redis does not answer: {error}") from error
+                raise unavailable(error) from error
         return deleted
 
 

@@ -8,9 +8,9 @@ from typing import Final
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
-from redflow_server.domain.errors import StoreUnavailable
 from redflow_server.store.codec import Reply, number
 from redflow_server.store.keys import Keys
+from redflow_server.store.wire import unavailable
 
 OVERDUE_MS: Final = 60_000
 
@@ -50,4 +50,4 @@ async def read_gauges(client: Redis, keys: Keys) -> Gauges:
     except (ResponseError, ValueError):
         return Gauges()
     except (RedisError, OSError) as error:
-        raise StoreUnavailable(f"Redis does not answer: {error}") from error
+        raise unavailable(error) from error

@@ -13,14 +13,14 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count, repeat
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import hiredis
 
 from redflow_server.domain.errors import StoreUnavailable
+from redflow_server.store.batches import Batch, Call, Command, grouped, packed
 from redflow_server.store.refusals import ENDS_CONNECTION, Refusals, code_of, refusal_of
 from redflow_server.store.scripts import Script
 from redflow_server.store.wire import Argument, BrokenWire, Dial, Reply, Wire, end, pack
@@ -32,10 +32,10 @@ log = logging.getLogger("redflow.store")
 BATCHES: Final = 4
 """Under way at a time."""
 BATCH_CALLS: Final = 512
-SCRIPT_ITEMS: Final = 64
-SCRIPT_BYTES: Final = 1024 * 1024
 QUEUE_CALLS: Final = 100_000
 TRIES: Final = 4
+SILENT_S: Final = 3.0
+"""Whoever does not answer for so long is silent, which is said."""
 ANSWER_TIMEOUT_S: Final = 10.0
 REDIAL_S: Final = (0.02, 0.1, 0.25, 0.5, 1.0)
 PATIENCE_TRIES: Final = 3
@@ -46,35 +46,6 @@ PATIENCE_S: Final = 2.0
 
 class ScriptFault(Exception):
     """A script raised: a fault of ours, or of a hand that wrote into our keys."""
-
-
-@dataclass(slots=True, eq=False)
-class Call:
-    """A script call on its way."""
-
-    script: Script
-    run_id: str
-    arguments: Sequence[Argument]
-    read: Callable[[Reply], Any]  # Any: the type of the answer, which the future carries
-    future: asyncio.Future[Any]  # Any: as above
-    payload_bytes: int
-    tries: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """What goes over the wire: one call, or several of one script."""
-
-    calls: list[Call]
-    packed: bytes
-
-
-@dataclass(slots=True, eq=False)
-class Batch:
-    """Commands under way."""
-
-    commands: list[Command]
-    runs: frozenset[str]
 
 
 class Pipeline:
@@ -91,6 +62,7 @@ class Pipeline:
         self._is_spoiled = False
         self._away_because: str | None = None
         self._refusals = Refusals()
+        self._is_silent = False
         self._is_stopped = False
         self._dialing: asyncio.Task[None] | None = None
         self._too_late: asyncio.TimerHandle | None = None
@@ -101,9 +73,14 @@ class Pipeline:
         return self._away_because is not None
 
     @property
+    def is_fit(self) -> bool:
+        """Whether Redis is there, answers, and refuses at most starts."""
+        return not (self.is_away or self._is_silent or self._refusals.keep_from_work)
+
+    @property
     def is_refused(self) -> bool:
-        """Whether Redis is there, and has refused work of late."""
-        return self._refusals.keep_from_work
+        """Whether Redis has refused calls, and is not known to take them again."""
+        return bool(self._refusals)
 
     async def start(self) -> None:
         """Connects and loads the scripts. Raises StoreUnavailable."""
@@ -205,6 +182,8 @@ class Pipeline:
             self._dial_anew()
         else:
             self._under_way.remove(batch)
+            if self._is_silent:
+                log.warning("redis answers again")
             self._set_time()
             if self._refusals:
                 scripts = (command.calls[0].script.name for command in batch.commands)
@@ -217,8 +196,14 @@ class Pipeline:
         if self._too_late is not None:
             self._too_late.cancel()
             self._too_late = None
+        self._is_silent = False
         if self._under_way and self._wire is not None:
-            self._too_late = asyncio.get_running_loop().call_later(ANSWER_TIMEOUT_S, self._wire.close)
+            self._too_late = asyncio.get_running_loop().call_later(SILENT_S, self._fall_silent, self._wire)
+
+    def _fall_silent(self, wire: Wire) -> None:
+        log.warning("redis has not answered for %g s", SILENT_S)
+        self._is_silent = True
+        self._too_late = asyncio.get_running_loop().call_later(ANSWER_TIMEOUT_S - SILENT_S, wire.close)
 
     def _taken_back(self) -> list[Call]:
         """All calls that are under way: their answers are not waited for any more."""
@@ -230,26 +215,15 @@ class Pipeline:
     def _commands(self, batch: list[Call]) -> list[Command]:
         """The batch as commands; a call that cannot be packed fails by itself."""
         commands: list[Command] = []
-        for group in _grouped(batch):
+        for group in grouped(batch):
             try:
-                commands.append(Command(group, self._packed(group)))
+                commands.append(Command(group, packed(self._prefix, group)))
             except (UnicodeError, TypeError, ValueError) as error:
                 if len(group) == 1:
                     self._fail(group, ScriptFault(f"{group[0].script.name}: cannot be sent: {error}"))
                 else:
                     commands += (command for call in group for command in self._commands([call]))
         return commands
-
-    def _packed(self, group: list[Call]) -> bytes:
-        script = group[0].script
-        if not script.takes_many:
-            return pack("EVALSHA", script.sha, 1, self._prefix, *group[0].arguments)
-        # The first argument of all items is the time.
-        command: list[Argument] = ["EVALSHA", script.sha, 1, self._prefix, group[0].arguments[0]]
-        for call in group:
-            command.append(len(call.arguments) - 1)
-            command += call.arguments[1:]
-        return pack(*command)
 
     def _settle(self, commands: list[Command], replies: list[Reply]) -> list[Call]:
         """Answers calls; those that are to be sent again are left."""
@@ -313,6 +287,7 @@ class Pipeline:
                     break
                 except (OSError, StoreUnavailable) as error:
                     if number >= PATIENCE_TRIES:
+                        impatient.cancel()
                         self._went_away(error)
         finally:
             impatient.cancel()
@@ -372,28 +347,3 @@ def _answer(call: Call, reply: Reply) -> None:
         call.future.set_result(call.read(reply))
     except Exception as error:  # a reader may refuse; and a fault in one must not stop the calls of all others
         call.future.set_exception(error)
-
-
-def _grouped(batch: list[Call]) -> list[list[Call]]:
-    """The calls of each script that takes many, as many together as it may get; every other call by itself. Those of a
-    run keep their order, whatever their scripts.
-    """
-    groups: list[list[Call]] = []
-    sizes: list[int] = []
-    open_at: dict[str, int] = {}
-    last_of_run: dict[str, int] = {}
-    for call in batch:
-        script, run_id = call.script, call.run_id
-        at = open_at.get(script.name, -1)
-        is_full = at < 0 or len(groups[at]) >= SCRIPT_ITEMS or sizes[at] + call.payload_bytes > SCRIPT_BYTES
-        if is_full or (run_id and last_of_run.get(run_id, -1) > at):
-            at = len(groups)
-            groups.append([])
-            sizes.append(0)
-            if script.takes_many:
-                open_at[script.name] = at
-        groups[at].append(call)
-        sizes[at] += call.payload_bytes
-        if run_id:
-            last_of_run[run_id] = at
-    return groups

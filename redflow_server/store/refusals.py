@@ -10,6 +10,7 @@ import logging
 import re
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 import hiredis
@@ -31,8 +32,10 @@ ENDS_CONNECTION: Final = frozenset({"READONLY", "NOREPLICAS", "NOAUTH"})
 _CODE: Final = re.compile(r"(?:.*?@user_script: ?\d+: -)?([A-Z]+) ")
 # What a script of ours meets has no code of its own, whichever the version.
 _RIGHTS: Final = re.compile(r"The user executing the script can't run|ACL failure in script")
-LASTS_S: Final = 15.0
-"""A refusal that nobody has met again for so long may be over."""
+TRY_WRITE: Final = "try_write"
+"""The script that is answered only where a start would be, but for rights: these are a script's own."""
+RIGHTS_LAST_S: Final = 15.0
+"""A right that no script has lacked for so long may be there again."""
 
 
 def code_of(message: str) -> str:
@@ -51,35 +54,56 @@ def refusal_of(message: str) -> Refusal | None:
     return StoreUnavailable(f"Redis refuses for now: {message}") if code in _FOR_NOW else None
 
 
+@dataclass(frozen=True, slots=True)
+class _Met:
+    """A refusal: its code, and when it came last."""
+
+    code: str
+    at_s: float
+
+    def ends_with_writes(self) -> bool:
+        """Whether it is over once Redis writes."""
+        return self.code != "NOPERM" or time.monotonic() - self.at_s >= RIGHTS_LAST_S
+
+
 class Refusals:
-    """Which scripts Redis refuses at present. It is over for a script when that is answered again."""
+    """Which scripts Redis refuses at present. It is over for a script when that is answered again, or TRY_WRITE is."""
 
     def __init__(self) -> None:
-        self._code_of: dict[str, str] = {}
-        self._met_at = 0.0
+        self._met: dict[str, _Met] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._code_of)
+        return bool(self._met)
 
     @property
     def keep_from_work(self) -> bool:
-        """Whether something but a start has been refused of late."""
-        is_recent = time.monotonic() - self._met_at < LASTS_S
-        return is_recent and any(code != FULL for code in self._code_of.values())
+        """Whether something but a start is refused."""
+        return any(met.code != FULL for met in self._met.values())
 
     def met(self, script: str, message: str) -> None:
         """A call of this script was refused for now."""
-        code, self._met_at = code_of(message), time.monotonic()
-        if code not in self._code_of.values():
+        if script == TRY_WRITE:
+            # It is asked because others were refused, and says nothing new.
+            return
+        code = code_of(message)
+        if code not in self._codes():
             log.warning("redis %s: %s", "is full" if code == FULL else "refuses calls", message)
-        self._code_of[script] = code
+        self._met[script] = _Met(code, time.monotonic())
 
     def answered(self, answers: Iterable[tuple[str, Reply]]) -> None:
         """Scripts, with what was answered to calls of theirs."""
         scripts = {script for script, reply in answers if not _refuses(reply)}
-        over = {self._code_of.pop(script) for script in scripts if script in self._code_of}
-        for code in sorted(over - set(self._code_of.values())):
+        before, is_written = self._codes(), TRY_WRITE in scripts
+        self._met = {
+            script: met
+            for script, met in self._met.items()
+            if not (script in scripts or (is_written and met.ends_with_writes()))
+        }
+        for code in sorted(before - self._codes()):
             log.warning("redis %s", "has room again" if code == FULL else f"refuses nothing with {code} any more")
+
+    def _codes(self) -> set[str]:
+        return {met.code for met in self._met.values()}
 
 
 def _refuses(reply: Reply) -> bool:

@@ -18,7 +18,6 @@ from typing import Final, TypeVar
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from redflow_server.domain.errors import StoreUnavailable
 from redflow_server.store.codec import Reply, text
 from redflow_server.store.key_kinds import Kind, kind_of
 from redflow_server.store.keys import Keys
@@ -62,6 +61,7 @@ from redflow_server.store.snapshot_states import (
     WorkflowState,
     number,
 )
+from redflow_server.store.wire import unavailable
 
 T = TypeVar("T")
 Command = tuple[bytes | str | int, ...]
@@ -91,7 +91,7 @@ async def read_snapshot(client: Redis, keys: Keys) -> Snapshot:
         await reader.find()
         await reader.read_what_was_found()
     except (RedisError, OSError) as error:
-        raise StoreUnavailable(f"Redis does not answer: {error}") from error
+        raise unavailable(error) from error
     return reader.snapshot
 
 

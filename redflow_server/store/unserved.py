@@ -8,12 +8,12 @@ from typing import Final
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
-from redflow_server.domain.errors import StoreUnavailable
 from redflow_server.domain.runs import LaneDepth
 from redflow_server.domain.workers import Worker
 from redflow_server.store.codec import Reply, text
 from redflow_server.store.codec_registry import decode_worker
 from redflow_server.store.keys import Keys, lane_of
+from redflow_server.store.wire import unavailable
 
 PAGE: Final = 500
 
@@ -36,7 +36,7 @@ async def unserved_lanes(client: Redis, keys: Keys) -> tuple[LaneDepth, ...]:
     except (ResponseError, ValueError):
         return ()
     except (RedisError, OSError) as error:
-        raise StoreUnavailable(f"Redis does not answer: {error}") from error
+        raise unavailable(error) from error
     return tuple(LaneDepth(*where, depth) for where, depth in sorted(waiting.items()) if depth)
 
 

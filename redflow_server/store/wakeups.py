@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from typing import Final, Protocol
 
 import hiredis
@@ -22,6 +24,8 @@ log = logging.getLogger("redflow.store")
 PING_S: Final = 5.0
 REDIAL_S: Final = 0.2
 MAX_REDIAL_S: Final = 2.0
+SAID_AGAIN_S: Final = 30.0
+"""One that is cut again and again is said to be so once in so long."""
 
 
 class Listener(Protocol):
@@ -69,14 +73,15 @@ class Wakeups:
             await end(self._task)
 
     async def _work(self) -> None:
-        failures = 0
+        failures, said_at = 0, -math.inf
         while True:
             try:
                 await self._listen()
             except (BrokenWire, StoreUnavailable, OSError, TimeoutError) as error:
                 if self.is_subscribed:
                     failures = 0
-                if failures == 0:
+                if failures == 0 and time.monotonic() - said_at >= SAID_AGAIN_S:
+                    said_at = time.monotonic()
                     log.warning("no subscription to Redis: %s", error)
                 failures += 1
                 self.is_subscribed = False

@@ -28,6 +28,8 @@ from tests.conftest import StartWorker
 from tests.eventually import eventually
 from tests.tidy.test_docs import DOCS, rows, section, ticked
 
+ENDS_WITHIN_S = 20.0
+
 TWICE = RetryPolicy(max_attempts=2, initial=0.01, maximum=0.01, jitter=0.0)
 
 
@@ -166,7 +168,7 @@ async def quick(ctx: Context) -> str:
 async def ended(client: Client, handler: object, case: str) -> Run:
     handle = await client.start(handler.name, case)  # type: ignore[attr-defined]  # a workflow
     with pytest.raises(RunFailedError):
-        await handle.result(timeout=5)
+        await handle.result(timeout=ENDS_WITHIN_S)
     return await handle.get()
 
 
@@ -179,7 +181,7 @@ async def test_each_ends_its_run_as_the_guide_says_and_the_worker_takes_the_next
         run = await ended(client, handler, name)
         assert run.failure is not None
         assert (run.status, run.failure.kind, run.attempt) == ("failed", case.kind, case.attempts), name
-        assert await client.execute(quick, timeout=5) == "quick", name
+        assert await client.execute(quick, timeout=ENDS_WITHIN_S) == "quick", name
 
 
 @pytest.mark.parametrize("handler", [raises_in_step, raises_in_task], ids=lambda it: it.name)
@@ -193,7 +195,7 @@ async def test_one_in_a_task_of_a_group_ends_its_run_too(
             continue
         run = await ended(client, handler, name)
         assert (run.status, run.attempt) == ("failed", case.attempts), name
-        assert await client.execute(quick, timeout=5) == "quick", name
+        assert await client.execute(quick, timeout=ENDS_WITHIN_S) == "quick", name
 
 
 # ---- while it is canceled ----
@@ -237,7 +239,7 @@ async def canceled_at_work(client: Client, name: str, case: str) -> Run:
     await eventually(is_running)
     await handle.cancel()
     with pytest.raises(CanceledError):
-        await handle.result(timeout=5)
+        await handle.result(timeout=ENDS_WITHIN_S)
     return await handle.get()
 
 
@@ -249,7 +251,7 @@ async def test_a_canceled_run_ends_as_canceled_whatever_its_clean_up_raises(
     for case in ("exception", "no retry", "exit", "group", "5 MB"):
         run = await canceled_at_work(client, handler.name, case)  # type: ignore[attr-defined]  # a workflow
         assert (run.status, run.attempt) == ("canceled", 1), case
-        assert await client.execute(quick, timeout=5) == "quick", case
+        assert await client.execute(quick, timeout=ENDS_WITHIN_S) == "quick", case
 
 
 def test_the_guide_has_a_row_for_each_and_no_other() -> None:

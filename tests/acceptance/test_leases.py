@@ -18,6 +18,9 @@ from tests.redis_command import RedisCommand
 
 RUNS = 20
 STEPS = 5
+LEASE_MS = 20_000
+NEXT_STEP_S = 60
+"""An assignment that was lost on its way keeps its run until its lease has ended."""
 
 
 async def test_a_worker_whose_handler_holds_the_gil_for_five_leases_loses_the_run_and_goes_on_with_others(
@@ -59,7 +62,7 @@ async def test_when_answers_are_lost_again_and_again_no_step_of_a_worker_that_li
     start_gateway: StartGateway, redis: RedisCommand, keys: Keys
 ) -> None:
     # Long enough for the worker not to stop its handlers on a machine that is slow to answer.
-    gateway = await start_gateway(timing=Timing(lease_ms=20_000))
+    gateway = await start_gateway(timing=Timing(lease_ms=LEASE_MS))
     target = f"127.0.0.1:{gateway.port}"
     effects: Counter[str] = Counter()
     passed: Counter[str] = Counter()
@@ -90,10 +93,12 @@ async def test_when_answers_are_lost_again_and_again_no_step_of_a_worker_that_li
         handles = [await client.start(unanswered) for _ in range(RUNS)]
         while effects.total() < RUNS * STEPS:
             seen = effects.total()
-            await eventually(lambda seen=seen: effects.total() > seen, within=20, every=0, saying="no step is called")
+            await eventually(
+                lambda seen=seen: effects.total() > seen, within=NEXT_STEP_S, every=0, saying="no step is called"
+            )
             # What the worker reports arrives; its answers do not, and then their connection is gone.
             line.replies.passes.clear()
-            await eventually(all_arrived, within=20)
+            await eventually(all_arrived, within=NEXT_STEP_S)
             unheard += effects.total() - passed.total()
             line.cut()
             line.let_go()

@@ -15,4 +15,4 @@ async def test_a_sweep_without_pause_finds_nothing_to_repair_or_take_back_in_run
     async with asyncio.timeout(60):
         report = await play(redis_url, prefix, RUNS)
     assert not report.violations, "\n".join(report.violations[:20])
-    assert report.looks > 20
+    assert report.looks > 5

@@ -234,9 +234,14 @@ async def test_a_user_of_redis_that_may_do_too_little_for_it_is_told_so(own_stor
     async with dial.client() as client:
         await client.execute_command("ACL", "SETUSER", "redflow", *settings[1].split())
     await dial.close()
-    for user, says in (("redflow:secret", "no permissions"), ("redflow:wrong", "invalid username-password pair")):
-        ended = await redflow("doctor", "--redis", own_store.replace("unix://", f"unix://{user}@"))
+    cases = (
+        ("unix://redflow:secret@", "?db=0", "Redis refuses what doctor needs: ", "no permissions"),
+        ("unix://redflow:wrong@", "?db=0", "Redis refuses user and password: ", "invalid username-password pair"),
+        ("unix://", "?db=99", "Redis does not have this database: ", "out of range"),
+    )
+    for scheme, query, begins, says in cases:
+        ended = await redflow("doctor", "--redis", own_store.partition("?")[0].replace("unix://", scheme) + query)
         assert ended.code == ExitCode.REFUSED
-        assert ended.error.startswith("Redis refuses what doctor needs: ")
+        assert ended.error.startswith(begins)
         assert says in ended.error
-        assert "administrator" in ended.error
+        assert ("administrator" in ended.error) == (says == "no permissions")

@@ -151,7 +151,10 @@ def test_the_help_of_every_command_ends_with_an_example_that_is_one(
         (("server", "--max-payload-bytes", "1M"), "must be a whole number of bytes from 1 to 3145728; got '1M'"),
         (("server", "--redis", "localhost"), "--redis: must be redis://"),
         (("server", "--redis", "redis://r:1/one"), "--redis: must be redis://"),
-        (("server", "--redis", "redis+sentinel://r:1"), "(it is not redis+sentinel://HOST:PORT,HOST:PORT/SERVICE/DB)"),
+        (
+            ("server", "--redis", "redis+sentinel://r:1"),
+            "(it is not redis+sentinel://HOST:PORT,HOST:PORT/SERVICE/DB, with names and passwords",
+        ),
         (("doctor", "--redis", "redis+sentinel://r:0/main"), "('r:0' is not the HOST:PORT of a sentinel)"),
         (("server", "--redis", "redis+sentinel://r/main?colour=red"), "(colour is no option of a Redis URL)"),
         (("server", "--redis", "redis://r:1/0?colour=red"), "cannot be used (colour is no option of a Redis URL)"),

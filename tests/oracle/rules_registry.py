@@ -70,3 +70,7 @@ class RegistryRules(Table):
     @move()
     def claim_prefix(self, random: Random) -> None:
         self.act(random, lambda requests: a_call("claim_prefix"))
+
+    @move()
+    def try_write(self, random: Random) -> None:
+        self.act(random, lambda requests: a_call("try_write"))

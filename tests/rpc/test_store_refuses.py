@@ -4,6 +4,8 @@ says once what is refused and once that it is over.
 
 from __future__ import annotations
 
+import asyncio
+import gc
 from collections.abc import AsyncIterator
 from urllib.parse import quote
 
@@ -14,7 +16,7 @@ import pytest_asyncio
 from redflow_sdk.proto.api.v1 import run_service_pb2
 from redflow_sdk.proto.worker.v1 import worker_pb2 as pb
 from redflow_server.gateway import Gateway
-from redflow_server.store import refusals
+from redflow_server.store import pipeline
 from redflow_server.store.refusals import refusal_of
 from tests.conftest import StartGateway
 from tests.eventually import eventually
@@ -120,15 +122,66 @@ async def test_that_memory_is_full_and_that_there_is_room_again_is_said_once(
     assert [line.partition(":")[0] for line in lines_of(caplog)] == ["redis is full", "redis has room again"]
 
 
-async def test_a_refusal_that_nobody_has_met_for_a_while_keeps_no_traffic_away(
-    calls: Calls, redis: RedisCommand, redis_url: str, monkeypatch: pytest.MonkeyPatch
+async def test_the_end_of_a_refusal_is_found_out_when_nobody_who_was_refused_comes_again(
+    calls: Calls, redis: RedisCommand, redis_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Else a gateway without work would never find out that it is over."""
-    async with REFUSALS["NOREPLICAS"](redis, redis_url):
-        await starts_are_refused_for_now(calls)
-        await health_becomes(calls, "NOT_SERVING")
-    monkeypatch.setattr(refusals, "LASTS_S", 0.1)
+    for _ in range(2):
+        async with REFUSALS["NOREPLICAS"](redis, redis_url):
+            await starts_are_refused_for_now(calls)
+            await health_becomes(calls, "NOT_SERVING")
+        await health_becomes(calls, "SERVING")
+    each = ["redis refuses calls", "redis refuses nothing with NOREPLICAS any more"]
+    assert [line.partition(":")[0] for line in lines_of(caplog)] == 2 * each
+
+
+async def test_that_there_is_room_again_is_found_out_when_nobody_starts_anything(
+    calls: Calls, redis: RedisCommand, caplog: pytest.LogCaptureFixture
+) -> None:
+    await redis("CONFIG", "SET", "maxmemory", 1)
+    try:
+        assert (await refused(calls.runs.StartRun(A_START))).reason == "STORE_FULL"
+    finally:
+        await redis("CONFIG", "SET", "maxmemory", 0)
+    await eventually(lambda: "redis has room again" in lines_of(caplog), within=8)
+
+
+async def test_while_redis_is_silent_no_traffic_is_wanted_and_it_is_said(
+    calls: Calls, redis: RedisCommand, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await health_becomes(calls, "SERVING")
+    monkeypatch.setattr(pipeline, "SILENT_S", 0.5)
+    await redis("CLIENT", "PAUSE", 60_000, "WRITE")
+    try:
+        start = asyncio.ensure_future(calls.start())
+        await health_becomes(calls, "NOT_SERVING")
+    finally:
+        await redis("CLIENT", "UNPAUSE")
+    assert await start
+    await health_becomes(calls, "SERVING")
+    assert lines_of(caplog) == ["redis has not answered for 0.5 s", "redis answers again"]
+
+
+async def test_a_heartbeat_that_is_refused_when_its_session_has_gone_is_no_stray_error(
+    gateway: Gateway, calls: Calls, open_worker: OpenWorker, redis: RedisCommand, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = await open_worker("w")
+    await calls.start()
+    await worker.take()
+    await worker.quiet()
+    await redis("CLIENT", "PAUSE", 60_000, "WRITE")
+    try:
+        await worker.say(heartbeat=pb.Heartbeat(sequence=1, leases=worker.inventory()))
+        await worker.cut()
+        await eventually(lambda: not gateway._sessions._open, saying="the session is still there")
+        await redis("REPLICAOF", "127.0.0.1", 1)
+    finally:
+        await redis("CLIENT", "UNPAUSE")
+    try:
+        await eventually(lambda: lines_of(caplog))
+        gc.collect()
+    finally:
+        await redis("REPLICAOF", "NO", "ONE")
+    assert not [record for record in caplog.records if record.name == "asyncio"]
 
 
 # ---- the user of the gateway ----

@@ -38,7 +38,7 @@ from tests.store.scene import HANDLED, HOUR_MS, TIMED, set_the_scene
 from tests.store.stories import KEEP_MS, RUN_TIMEOUT_MS, START_TIMEOUT_MS, later
 from tests.wait_builders import a_sleep, a_start, a_token_wait, a_wait_for, an_event_wait, some_waits
 
-WRITING: Final = {name for name in load_scripts() if not name.startswith(("read_", "list_"))} - {"due"}
+WRITING: Final = {name for name in load_scripts() if not name.startswith(("read_", "list_"))} - {"due", "try_write"}
 
 
 @pytest_asyncio.fixture

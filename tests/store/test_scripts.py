@@ -202,7 +202,7 @@ def test_all_scripts_of_a_folder_are_found_by_name(folder: Path) -> None:
 
 
 TAKES_MEMORY = re.compile(r"redis\.call\('(?:SET|HSET|HSETNX|SADD|ZADD|INCR)'")
-TAKE_IN = {"enqueue", "claim_prefix", "emit_event", "step_emit", "step_start", "fan_out", "fire_schedule"}
+TAKE_IN = {"enqueue", "claim_prefix", "emit_event", "step_emit", "step_start", "fan_out", "fire_schedule", "try_write"}
 """Scripts that take new things in, and so are refused when memory is full."""
 ONLY_READ = {"due", "due_schedules"}
 """Scripts that only read; what they include could write."""

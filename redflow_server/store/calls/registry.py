@@ -12,6 +12,7 @@ from redflow_server.domain.states import RunStatus
 from redflow_server.domain.workers import Worker
 from redflow_server.store import codec, codec_registry, replies
 from redflow_server.store.calls.scripted import Scripted
+from redflow_server.store.refusals import TRY_WRITE
 from redflow_server.store.wire import Argument
 
 STALE_MS: Final = 30_000
@@ -67,6 +68,10 @@ class RegistryScripts(Scripted):
     def claim_prefix(self) -> Future[None]:
         """Takes the prefix for this engine. Raises PrefixTaken."""
         return self._pipeline.call("claim_prefix", (self._now, FORMAT), replies.prefix_claimed)
+
+    def try_write(self) -> Future[None]:
+        """Changes nothing: it is refused as a start would be."""
+        return self._pipeline.call(TRY_WRITE, (self._now,), lambda _: None)
 
     def read_stats(self) -> Future[Stats]:
         """Counts of runs and depths of lanes."""

@@ -17,7 +17,7 @@ VERBS: Final[dict[str, Verb]] = {
         *(events.due_schedules, events.fire_schedule, events.stall_schedule, events.read_schedules),
         *(registry.register, registry.assert_registry, registry.read_workflows, registry.list_workflows),
         *(registry.announce_sessions, registry.forget_session, registry.read_sessions),
-        *(registry.claim_prefix, registry.read_stats),
+        *(registry.claim_prefix, registry.try_write, registry.read_stats),
         *(upkeep.due, upkeep.promote, upkeep.reap, upkeep.fire_timers, upkeep.expire, upkeep.fail_unknown),
         *(upkeep.purge, upkeep.apply_outbox, sweeping.sweep),
     )
