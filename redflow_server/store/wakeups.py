@@ -73,15 +73,15 @@ class Wakeups:
             await end(self._task)
 
     async def _work(self) -> None:
-        failures, said_at = 0, -math.inf
+        failures, is_said, said_at = 0, False, -math.inf
         while True:
             try:
                 await self._listen()
             except (BrokenWire, StoreUnavailable, OSError, TimeoutError) as error:
                 if self.is_subscribed:
-                    failures = 0
-                if failures == 0 and time.monotonic() - said_at >= SAID_AGAIN_S:
-                    said_at = time.monotonic()
+                    failures, is_said = 0, False
+                if not is_said and time.monotonic() - said_at >= SAID_AGAIN_S:
+                    is_said, said_at = True, time.monotonic()
                     log.warning("no subscription to Redis: %s", error)
                 failures += 1
                 self.is_subscribed = False

@@ -17,6 +17,7 @@ from redflow_server.store.wakeups import Wakeups
 from redflow_server.store.wire import Dial
 from tests.builders import claim_one, enqueue_one
 from tests.eventually import eventually
+from tests.line import Line, to_redis
 from tests.redis_command import RedisCommand
 from tests.wait_builders import a_completed_token, a_token_wait, some_waits, token_of
 
@@ -76,6 +77,26 @@ async def listening(redis_url: str, keys: Keys) -> AsyncIterator[Listening]:
     subscription.start()
     await eventually(lambda: subscription.is_subscribed)
     yield listening
+    await subscription.stop()
+    await dial.close()
+
+
+async def test_a_subscription_that_is_cut_again_and_again_is_said_once_and_one_that_stays_away_is_said_all_the_same(
+    redis_url: str, keys: Keys, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(wakeups, "SAID_AGAIN_S", 3.0)
+    async with Line(to_redis(redis_url)) as line:
+        dial = Dial(f"redis://127.0.0.1:{line.port}")
+        subscription = Wakeups(dial, keys, "gateway-1", Listening())
+        subscription.start()
+        for _ in range(3):
+            await eventually(lambda: subscription.is_subscribed, every=0.001)
+            line.cut()
+            await eventually(lambda: not subscription.is_subscribed, every=0.001)
+        assert caplog.text.count("no subscription to Redis") == 1
+        await eventually(lambda: subscription.is_subscribed, every=0.001)
+
+    await eventually(lambda: caplog.text.count("no subscription to Redis") == 2, within=10)
     await subscription.stop()
     await dial.close()
 
