@@ -182,9 +182,9 @@ class Pipeline:
             self._dial_anew()
         else:
             self._under_way.remove(batch)
-            if self._is_silent:
-                log.warning("redis answers again")
             self._set_time()
+            if self._is_silent:
+                self._came_back()
             if self._refusals:
                 scripts = (command.calls[0].script.name for command in batch.commands)
                 self._refusals.answered(zip(scripts, asked.result(), strict=True))
@@ -196,7 +196,6 @@ class Pipeline:
         if self._too_late is not None:
             self._too_late.cancel()
             self._too_late = None
-        self._is_silent = False
         if self._under_way and self._wire is not None:
             self._too_late = asyncio.get_running_loop().call_later(SILENT_S, self._fall_silent, self._wire)
 
@@ -315,10 +314,16 @@ class Pipeline:
         except (BrokenWire, TimeoutError) as broken:
             wire.close()
             raise StoreUnavailable("Redis does not answer") from broken
+        self._came_back()
+        return wire
+
+    def _came_back(self) -> None:
+        """It has answered, whatever it did before."""
         if self.is_away:
             log.warning("redis is back")
-            self._away_because = None
-        return wire
+        elif self._is_silent:
+            log.warning("redis answers again")
+        self._away_because, self._is_silent = None, False
 
     def _send_again(self, calls: list[Call]) -> None:
         for call in reversed(calls):

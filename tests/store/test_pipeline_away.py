@@ -127,6 +127,28 @@ async def test_calls_do_not_wait_for_a_dial_that_is_not_answered(
             assert isinstance(call.exception(), StoreUnavailable)
 
 
+async def test_one_that_falls_silent_is_unfit_until_it_answers_though_its_connection_is_given_up_meanwhile(
+    redis_url: str, prefix: str, redis: RedisCommand, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, value in (("SILENT_S", 0.1), ("ANSWER_TIMEOUT_S", 0.3), ("PATIENCE_S", 0.3)):
+        monkeypatch.setattr(pipeline_module, name, value)
+    async with pipeline_to(redis_url, prefix) as (pipeline, store):
+        await redis("CLIENT", "PAUSE", 60_000, "WRITE")
+        try:
+            call = store.enqueue(a_run())
+            await eventually(lambda: not pipeline.is_fit, every=0.001)
+            given_up = pipeline._wire
+            await eventually(lambda: pipeline._wire is not given_up, every=0.001, within=WITHIN_S)
+            assert not pipeline.is_fit, "a new connection has not answered yet"
+        finally:
+            await redis("CLIENT", "UNPAUSE")
+        await asyncio.wait_for(call, WITHIN_S)
+        assert pipeline.is_fit
+    said = [record.message for record in caplog.records if record.name == "redflow.store"]
+    assert said[:1] == ["redis has not answered for 0.1 s"]
+    assert said.count("redis answers again") + said.count("redis is back") == 1
+
+
 async def test_a_log_in_that_is_not_answered_ends(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the client library takes for a time-out by itself; some versions have none."""
     monkeypatch.setattr(wire, "REPLY_TIMEOUT_S", 0.1)
