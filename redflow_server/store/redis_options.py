@@ -24,11 +24,13 @@ OPTIONS: Final = frozenset(
 
 def options_of(url: str) -> dict[str, str]:
     """The options of a URL by name; of those that come twice the last."""
-    return dict(parse_qsl(url.partition("?")[2].partition("#")[0], keep_blank_values=True))
+    return dict(parse_qsl(url.partition("?")[2], keep_blank_values=True))
 
 
 def check_options(url: str) -> None:
-    """Raises ValueError with the first one that is none."""
+    """Raises ValueError with the first one that is none; for a "#" too, behind which nothing would be read."""
+    if "#" in url:
+        raise ValueError("a # in it has to be written as %23")
     for name in options_of(url):
         if name not in OPTIONS | FOR_SENTINELS.keys():
             raise ValueError(f"{name} is no option of a Redis URL")

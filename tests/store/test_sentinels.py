@@ -184,5 +184,11 @@ def test_options_that_are_the_gateway_s_own_choice_or_none_are_refused(url: str,
         Dial(f"{url}?{option}")
 
 
+@pytest.mark.parametrize("url", ["redis+sentinel://a/m?sentinel_password=x#y", "redis://a?password=x#y", "unix:///a#b"])
+def test_what_stands_behind_a_number_sign_is_not_left_out_in_silence(url: str) -> None:
+    with pytest.raises(ValueError, match="%23"):
+        Dial(url)
+
+
 def test_a_scheme_may_be_written_in_capitals() -> None:
     assert read_url("REDISS+Sentinel://a/main").redis_settings["ssl"] is True
