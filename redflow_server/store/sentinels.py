@@ -37,8 +37,7 @@ _URL: Final = re.compile(
 
 Address = tuple[str, int]
 """Host and port."""
-Said = Mapping[str, Any]  # Any: what redis-py takes and gives has all types
-Settings = Said
+Fields = Mapping[str, Any]  # Any: what redis-py takes and gives by name has all types
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +46,8 @@ class Watched:
 
     service: str
     sentinels: tuple[Address, ...]
-    sentinel_settings: Settings
-    redis_settings: Settings
+    sentinel_settings: Fields
+    redis_settings: Fields
 
 
 def is_sentinel_url(url: str) -> bool:
@@ -129,7 +128,7 @@ def _address_of(sentinel: Redis) -> Address:
     return settings["host"], settings["port"]
 
 
-def _named(state: Said) -> Address:
+def _named(state: Fields) -> Address:
     """The primary of a service, of which a sentinel says this. Raises LookupError that says why there is none."""
     if state["is_sdown"] or state["is_odown"] or not state["is_master"]:
         raise LookupError(f"it takes the primary, {_shown((state['ip'], state['port']))}, for down")
@@ -146,7 +145,7 @@ _make_sentinels: Final[Callable[..., _Sentinels]] = _Sentinels
 _make_pool: Final[Callable[..., SentinelConnectionPool]] = SentinelConnectionPool
 
 
-def primary_pool(watched: Watched, settings: Settings) -> SentinelConnectionPool:
+def primary_pool(watched: Watched, settings: Fields) -> SentinelConnectionPool:
     """Connections to the primary: each that is opened asks the sentinels anew. `settings` are for those to Redis, where
     the URL says nothing else.
     """

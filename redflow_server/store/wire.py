@@ -22,13 +22,13 @@ from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, 
 
 from redflow_server.domain.errors import StoreUnavailable
 from redflow_server.store.redis_options import check_options
-from redflow_server.store.sentinels import Settings, disconnect_sentinels, is_sentinel_url, primary_pool, read_url
+from redflow_server.store.sentinels import Fields, disconnect_sentinels, is_sentinel_url, primary_pool, read_url
 from redflow_server.version import VERSION
 
 try:
     from redis.driver_info import DriverInfo
 
-    _SHOWN_AS: Settings = {"driver_info": DriverInfo("redflow-gateway", VERSION)}
+    _SHOWN_AS: Fields = {"driver_info": DriverInfo("redflow-gateway", VERSION)}
 except ImportError:  # before 7.2
     _SHOWN_AS = {"lib_name": "redflow-gateway", "lib_version": VERSION}
 """In CLIENT LIST. Without it redis-py reads its own version from disk for each connection, which costs 2 ms."""
@@ -86,7 +86,7 @@ class Dial:
 
 
 def _pool(url: str) -> ConnectionPool:
-    settings: Settings = {
+    settings: Fields = {
         "protocol": 2,
         "decode_responses": False,
         "retry": Retry(NoBackoff(), 0),
