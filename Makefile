@@ -75,8 +75,13 @@ check: .venv/ready .venv-stubs/ready docs ## lint, types, import contracts, fres
 	.venv/bin/lint-imports
 	.venv/bin/pytest -q tests/tidy
 
-test: .venv/ready ## run all tests (TESTS=path narrows it, JOBS=0 runs them serially)
-	.venv/bin/pytest -n $(JOBS) --dist worksteal $(TESTS)
+# What is not here has its own target: `tests/tidy` is run by `check`, and faults want the machine for themselves.
+test: .venv/ready ## run the tests (TESTS=path narrows it, JOBS=0 runs them serially)
+	.venv/bin/pytest -n $(JOBS) --dist worksteal \
+		$(or $(TESTS),tests --ignore=tests/tidy --ignore=tests/chaos/short)
+
+rounds: .venv/ready ## a few rounds of kills and outages, one scenario after the other
+	.venv/bin/pytest tests/chaos/short
 
 chaos: .venv/ready ## faults of every kind under load, for SECONDS, as the SEED draws them
 	.venv/bin/python -m tests.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
@@ -93,4 +98,4 @@ oracle: .venv/ready ## random calls against the store and a model of it, for SEC
 bench: .venv/ready ## speed and memory, as benchmarks/README.md has it (PEER=name compares)
 	.venv/bin/python -m benchmarks all $(if $(PEER),--peer $(PEER))
 
-.PHONY: help demo dev gen fmt docs check test chaos leaks oracle bench
+.PHONY: help demo dev gen fmt docs check test rounds chaos leaks oracle bench

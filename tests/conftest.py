@@ -115,13 +115,19 @@ def redis_url(redis_server: Server) -> str:
 
 
 @pytest_asyncio.fixture
-async def prefix(redis_url: str) -> AsyncIterator[str]:
+async def redis_dial(redis_url: str) -> AsyncIterator[Dial]:
+    """How the test itself reaches its Redis: one for all that it does there, for each connection costs milliseconds."""
+    dial = Dial(redis_url)
+    yield dial
+    await dial.close()
+
+
+@pytest_asyncio.fixture
+async def prefix(redis_dial: Dial) -> AsyncIterator[str]:
     """A prefix that nothing else uses; its keys go with the test."""
     name = f"t:{secrets.token_hex(6)}"
     yield name
-    dial = Dial(redis_url)
-    await Admin(dial, Keys(name)).reset()
-    await dial.close()
+    await Admin(redis_dial, Keys(name)).reset()
 
 
 @pytest.fixture
@@ -130,23 +136,19 @@ def keys(prefix: str) -> Keys:
 
 
 @pytest_asyncio.fixture
-async def redis(redis_url: str) -> AsyncIterator[RedisCommand]:
+async def redis(redis_dial: Dial) -> AsyncIterator[RedisCommand]:
     """Plain Redis commands, for looking at what is stored and for planting faults."""
-    dial = Dial(redis_url)
-    async with dial.client() as client:
+    async with redis_dial.client() as client:
         yield RedisCommand(client)
-    await dial.close()
 
 
 @pytest_asyncio.fixture
-async def store(redis_url: str, prefix: str) -> AsyncIterator[Store]:
+async def store(redis_dial: Dial, prefix: str) -> AsyncIterator[Store]:
     """A store without a gateway. Set `store.now_ms` to stand still in time."""
-    dial = Dial(redis_url)
-    pipeline = Pipeline(dial, load_scripts(), prefix)
+    pipeline = Pipeline(redis_dial, load_scripts(), prefix)
     await pipeline.start()
     yield Store(pipeline)
     await pipeline.stop()
-    await dial.close()
 
 
 LEASE_MS = 1000
@@ -214,19 +216,17 @@ CheckInvariants = Callable[[], Awaitable[None]]
 
 
 @pytest_asyncio.fixture
-async def check_invariants(redis_url: str, keys: Keys) -> AsyncIterator[CheckInvariants]:
+async def check_invariants(redis_dial: Dial, keys: Keys) -> CheckInvariants:
     """Asserts that what is stored under the test's prefix is as it must be; at any time, whoever writes meanwhile."""
-    dial = Dial(redis_url)
 
     async def assert_none_is_broken() -> None:
-        async with dial.client() as client:
+        async with redis_dial.client() as client:
             found = await check(client, keys)
         if found:
             lines = (f"  {violation.rule}: {violation.subject} {violation.detail}" for violation in found)
             raise AssertionError("\n".join(("what is stored breaks invariants:", *lines)))
 
-    yield assert_none_is_broken
-    await dial.close()
+    return assert_none_is_broken
 
 
 @pytest_asyncio.fixture

@@ -13,6 +13,8 @@ import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import cache
+from itertools import islice
 from typing import Final, TypeVar
 
 from redis.asyncio import Redis
@@ -72,11 +74,24 @@ PAGE: Final = 200
 SUMMED: Final = 5000
 """Remembered events whose sizes one script adds up."""
 
+SCANS: Final = {"zset": "ZSCAN", "set": "SSCAN", "hash": "HSCAN"}
+OF_RUNS: Final = frozenset({"lane", "scheduled", "leases", "deadlines", "status", "workflow_status", "finished"})
+"""Sorted sets of runs."""
 NUMBERED: Final = frozenset(
     {"lanes", "sessions", "outbox", "fan_outs", "cron_times", "timers", "event_waits", "event_memory", "deliveries"}
 )
 """Sorted sets of other things than runs."""
-TIMEOUTS: Final = ("runTimeoutMs", "startTimeoutMs", "failureHandlerMs")
+PAGED: Final = (
+    *(*OF_RUNS, *NUMBERED, "workflows", "event_workflows", "owner_workflows"),
+    *("owner_builds", "cron_def", "cron_skipped", "cron_problem"),
+)
+"""The kinds of keys whose members are all looked at."""
+FIELDS: Final = {
+    "workflow": ("cronIdsJson", "maxAttempts", "updatedAt", "runTimeoutMs", "startTimeoutMs", "failureHandlerMs"),
+    "config": ("format", "shards"),
+    "emitted": ("expiresAt", "part", "parts"),
+}
+"""The fields of hashes that are looked at: all numbers but for one."""
 PLACES: Final = ("scheduled", "leases", "deadlines", "lane", "status", "workflow_status", "finished")
 """The sorted sets that a run may be in, in the order in which the script answers."""
 
@@ -122,7 +137,10 @@ class _Reader:
         names = {name async for name in self._client.scan_iter(match=pattern, count=SCAN_COUNT)}
         await self._read_keys(sorted(names))
         for key, kind in self._kinds.items():
-            await self._look_into(key, kind)
+            self._note_key(key, kind)
+        await self._page_through([key for key, kind in self._kinds.items() if kind.name in PAGED])
+        await self._read_fields([key for key, kind in self._kinds.items() if kind.name in FIELDS])
+        await self._read_counters([key for key, kind in self._kinds.items() if kind.name == "counter"])
 
     async def _read_keys(self, names: Sequence[bytes]) -> None:
         calls = [(name, re.sub(rb":builds\Z", b":workflows", name)) for name in names]
@@ -134,52 +152,61 @@ class _Reader:
             if kind is not None and kind.type == text(type_):
                 self._kinds[name] = kind
 
-    async def _look_into(self, key: bytes, kind: Kind) -> None:
-        variable = kind.match(key.removeprefix(self._prefix)) or b""
+    def _note_key(self, key: bytes, kind: Kind) -> None:
         match kind.name:
-            case "lane" | "scheduled" | "leases" | "deadlines" | "status" | "workflow_status" | "finished":
-                async for run_id, _ in self._client.zscan_iter(key, count=SCAN_COUNT):
-                    self._runs[run_id].add(key)
-                if kind.name == "lane":
-                    self._lanes.add(variable)
+            case "lane":
+                self._lanes.add(self._variable(key))
             case "run" | "data" | "steps" | "waits" | "awaiters" | "cursors" | "children":
-                self._runs[variable]
+                self._runs[self._variable(key)]
             case "event_log":
-                self._channels.add(variable)
-            case _ if kind.name in NUMBERED:
-                async for member, score in self._client.zscan_iter(key, count=SCAN_COUNT):
-                    self._number(key, f"the score of {text(member)}", score)
-                    self._note_member(key, kind, member)
-            case "workflows" | "event_workflows" | "owner_workflows":
-                async for name in self._client.sscan_iter(key, count=SCAN_COUNT):
-                    self._workflows[name].add(key)
+                self._channels.add(self._variable(key))
             case "workflow":
-                self._workflows[variable]
-                await self._read_numbers(key, "maxAttempts", "updatedAt", *TIMEOUTS)
-                await self._find_schedules_of(variable)
-            case "config":
-                await self._read_numbers(key, "format", "shards")
-            case "owner_builds":
-                async for build, seen_at in self._client.hscan_iter(key, count=SCAN_COUNT):
-                    self._number(key, f"the time of {text(build)}", text(seen_at))
-            case "counter":
-                # One that ended since it was found, as the pause of the reaper does, is no fault.
-                [value] = await self._ask([("GET", key)])
-                self._number(key, "the counter", None if value is None else text(value))
+                self._workflows[self._variable(key)]
             case "idempotency":
                 self._pointers.append(key)
             case "emitted":
-                self._events.add(variable)
-                await self._read_numbers(key, "expiresAt", "part", "parts")
+                self._events.add(self._variable(key))
             case "event_key":
                 self._event_keys.append(key)
+
+    def _variable(self, key: bytes) -> bytes:
+        return self._kinds[key].match(key.removeprefix(self._prefix)) or b""
+
+    async def _page_through(self, keys: Sequence[bytes]) -> None:
+        """Many keys in each round trip: a prefix has more small sets than large ones."""
+        cursors = dict.fromkeys(keys, 0)
+        while cursors:
+            page = list(islice(cursors.items(), PAGE))
+            scans = [(SCANS[self._kinds[key].type], key, cursor, "COUNT", SCAN_COUNT) for key, cursor in page]
+            for (key, _), (cursor, members) in zip(page, await self._ask(scans), strict=True):
+                self._note_members(key, self._kinds[key], members)
+                if cursor == 0:
+                    del cursors[key]
+                else:
+                    cursors[key] = cursor
+
+    def _note_members(self, key: bytes, kind: Kind, members: Reply) -> None:
+        match kind.name:
+            case "workflows" | "event_workflows" | "owner_workflows":
+                for name in members:
+                    self._workflows[name].add(key)
+            case "owner_builds":
+                for build, seen_at in members.items():
+                    self._number(key, f"the time of {text(build)}", text(seen_at))
             case "cron_def" | "cron_skipped" | "cron_problem":
-                async for schedule_id, value in self._client.hscan_iter(key, count=SCAN_COUNT):
+                for schedule_id, value in members.items():
                     self._schedules[schedule_id]
                     if kind.name == "cron_skipped":
                         self._number(key, f"the count of {text(schedule_id)}", text(value))
+            case _ if kind.name in OF_RUNS:
+                for run_id, _ in members:
+                    self._runs[run_id].add(key)
+            case _:
+                for member, score in members:
+                    self._number(key, f"the score of {text(member)}", score)
+                    self._note_numbered(key, kind, member)
 
-    def _note_member(self, key: bytes, kind: Kind, member: bytes) -> None:
+    def _note_numbered(self, key: bytes, kind: Kind, member: bytes) -> None:
         match kind.name:
             case "lanes":
                 self._lanes.add(member)
@@ -196,17 +223,27 @@ class _Reader:
             case "deliveries":
                 self._deliveries.append(member)
 
-    async def _find_schedules_of(self, workflow: bytes) -> None:
-        [raw] = await self._ask([("HGET", self.snapshot.keys.workflow("").encode() + workflow, "cronIdsJson")])
+    async def _read_fields(self, keys: Sequence[bytes]) -> None:
+        for page in _pages(keys):
+            names = [FIELDS[self._kinds[key].name] for key in page]
+            replies = await self._ask([("HMGET", key, *fields) for key, fields in zip(page, names, strict=True)])
+            for key, fields, values in zip(page, names, replies, strict=True):
+                for name, value in zip(fields, values, strict=True):
+                    if name == "cronIdsJson":
+                        self._note_schedules(self._variable(key), value)
+                    else:
+                        self._number(key, name, _optional(value))
+
+    def _note_schedules(self, workflow: bytes, raw: bytes | None) -> None:
         with suppress(ValueError):
             ids = json.loads(raw or b"[]")
             for schedule_id in ids if isinstance(ids, list) else ():
                 self._schedules[str(schedule_id).encode()].add(workflow)
 
-    async def _read_numbers(self, key: bytes, *fields: str) -> None:
-        [values] = await self._ask([("HMGET", key, *fields)])
-        for name, value in zip(fields, values, strict=True):
-            self._number(key, name, None if value is None else text(value))
+    async def _read_counters(self, keys: Sequence[bytes]) -> None:
+        for key, value in zip(keys, await self._ask([("GET", key) for key in keys]), strict=True):
+            # One that ended since it was found, as the pause of the reaper does, is no fault.
+            self._number(key, "the counter", _optional(value))
 
     def _number(self, key: bytes, what: str, value: str | float | None) -> None:
         if value is not None:
@@ -316,9 +353,7 @@ class _Reader:
         self, body: str, calls: Iterable[tuple[bytes, ...]]
     ) -> AsyncIterator[tuple[tuple[bytes, ...], Reply]]:
         """Runs a script once for each tuple of arguments."""
-        names = "".join((FOLDER / "lib" / f"{file}.lua").read_text() for file in ("keys", "lane_name"))
-        script = names + HEAD + body
-        sha = hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
+        script, sha = _script(body)
         for page in _pages(list(calls)):
             commands: list[Command] = [("EVALSHA", sha, 1, self.snapshot.keys.prefix, *arguments) for arguments in page]
             replies = await self._ask([("SCRIPT LOAD", script), *commands])
@@ -331,6 +366,14 @@ class _Reader:
         for command in commands:
             pipeline.execute_command(*command)
         return list(await pipeline.execute())
+
+
+@cache
+def _script(body: str) -> tuple[str, str]:
+    """What Redis runs, and the name it gives it."""
+    names = "".join((FOLDER / "lib" / f"{file}.lua").read_text() for file in ("keys", "lane_name"))
+    script = names + HEAD + body
+    return script, hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
 
 
 def _pages(items: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -39,12 +39,10 @@ async def scene(store: Store) -> None:
 
 
 @pytest_asyncio.fixture
-async def client(redis_url: str) -> AsyncIterator[Redis]:
+async def client(redis_dial: Dial) -> AsyncIterator[Redis]:
     """A client that answers bytes."""
-    dial = Dial(redis_url)
-    async with dial.client() as client:
+    async with redis_dial.client() as client:
         yield client
-    await dial.close()
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.chaos.modes import MODES
 from tests.chaos.plan import Plan
-from tests.chaos.test_kill_rounds_short import HANGS_AFTER_S, SEED, SHOWN, replayable
+from tests.chaos.short.test_kill_rounds import HANGS_AFTER_S, SEED, SHOWN, replayable
 from tests.chaos.wait_rounds import wait_rounds
 
 ROUNDS = 2
