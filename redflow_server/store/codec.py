@@ -38,6 +38,11 @@ def text(raw: bytes | None) -> str:
     return (raw or b"").decode("utf-8", "replace")
 
 
+def optional_text(raw: bytes | None) -> str | None:
+    """A stored string; None when there is none."""
+    return None if raw is None else text(raw)
+
+
 def number(raw: bytes | None) -> int | None:
     """A stored integer; None when there is none."""
     return int(float(raw)) if raw else None

@@ -7,6 +7,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from redflow_sdk import Client, Context, Worker, workflow
 from redflow_server.domain.timing import Timing
 from redflow_server.store.keys import Keys
@@ -23,6 +25,7 @@ NEXT_STEP_S = 60
 """An assignment that was lost on its way keeps its run until its lease has ended."""
 
 
+@pytest.mark.lease_ms(1000)
 async def test_a_worker_whose_handler_holds_the_gil_for_five_leases_loses_the_run_and_goes_on_with_others(
     client: Client, target: str, start_worker: StartWorker, tmp_path: Path, redis: RedisCommand, keys: Keys
 ) -> None:

@@ -4,32 +4,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
-from typing import Final
 
 import pytest
 import pytest_asyncio
 
 from redflow_sdk.proto.v1 import workflow_pb2
 from redflow_sdk.proto.worker.v1 import worker_pb2 as pb
-from redflow_server.config import Config
-from redflow_server.domain.timing import Timing
 from redflow_server.gateway import Gateway
 from tests.rpc.calls import Calls
 from tests.rpc.run_stream import RunStream
 from tests.rpc.scripted_worker import Fields, ScriptedWorker, a_definition, an_open
 
-LEASE_MS: Final = 6000
-"""Long enough that a busy machine ends no lease by accident. Tests of what happens in time set their own."""
-
 CallsTo = Callable[[Gateway], Calls]
 Dial = Callable[..., ScriptedWorker]
 OpenWorker = Callable[..., Awaitable[ScriptedWorker]]
-
-
-@pytest.fixture
-def config(config: Config) -> Config:
-    return replace(config, timing=Timing(lease_ms=LEASE_MS, cancel_grace_ms=1000))
 
 
 @pytest_asyncio.fixture
